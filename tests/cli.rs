@@ -356,7 +356,7 @@ fn a_misspelling_is_one_short_line_with_the_best_guess() {
         (
             &["serve", "--config", file],
             "",
-            "is no known setting; did you mean storage?",
+            "is not a known setting; did you mean storage?",
         ),
         (&["serve"], "MCP_BROKER_STROAGE", "did you mean MCP_BROKER_STORAGE?"),
         (
@@ -427,6 +427,69 @@ fn help_is_complete() {
     );
     assert!(help.contains("Exit codes: "), "{help}");
     assert!(help.lines().all(|line| line.len() <= 120), "{help}");
+}
+
+/// The lines of a help that begin a section.
+fn headings(help: &str) -> Vec<&str> {
+    let is_heading = |line: &&str| !line.starts_with(' ') && line.ends_with(':');
+    help.lines()
+        .filter(is_heading)
+        .map(|line| line.trim_end_matches(':'))
+        .collect()
+}
+
+#[test]
+fn settings_are_shown_in_sections_and_the_short_help_has_those_that_people_use() {
+    let help = stdout(&run(&["serve", "--help"]));
+    let mut sections: Vec<_> = SETTINGS.iter().map(|setting| setting.section).collect();
+    sections.dedup();
+    assert_eq!(headings(&help), [&["Options"][..], &sections].concat());
+
+    let help = stdout(&run(&["serve", "-h"]));
+    let flags: Vec<_> = help
+        .lines()
+        .filter(|line| line.trim_start().starts_with("--"))
+        .collect();
+    let shows = |flag: &str| {
+        flags
+            .iter()
+            .any(|line| line.trim_start().split(' ').next() == Some(flag))
+    };
+    for flag in [
+        "--config",
+        "--host",
+        "--port",
+        "--storage",
+        "--enable-auth",
+        "--log-level",
+    ] {
+        assert!(shows(flag), "{flag}: {help}");
+    }
+    assert!(!shows("--jwt-issuer") && flags.len() == 13, "{help}");
+    assert!(
+        help.lines().count() <= 50 && help.lines().all(|line| line.len() <= 130),
+        "{help}"
+    );
+    let last = help.trim_end().lines().last().unwrap();
+    assert!(
+        last.ends_with(&format!("mcp-broker serve --help shows all {}.", SETTINGS.len())),
+        "{last}"
+    );
+}
+
+#[test]
+fn the_help_of_the_program_has_its_commands_in_groups() {
+    for args in [&["--help"][..], &["-h"], &["help"]] {
+        let help = stdout(&run(args));
+        let groups = [
+            "Agents", "People", "Look", "Operate", "Develop", "Options", "Broker", "Output",
+        ];
+        assert_eq!(headings(&help), groups, "{help}");
+        let (agents, people) = (help.find("\n  connect ").unwrap(), help.find("\n  console ").unwrap());
+        assert!(help.find("Agents:").unwrap() < agents && agents < people, "{help}");
+        assert!(help.contains("Exit codes: ") && !help.contains('\u{1b}'), "{help}");
+        assert!(help.lines().all(|line| line.len() <= 130), "{help}");
+    }
 }
 
 #[test]

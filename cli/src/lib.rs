@@ -29,6 +29,7 @@ mod partial_file;
 mod project;
 mod question;
 mod refusals;
+mod root_help;
 mod serve;
 mod setup;
 mod short;
@@ -203,33 +204,35 @@ pub fn parse(
 
 /// Builds all commands, flags and help texts.
 pub fn command() -> Command {
-    Command::new("mcp-broker")
+    let program = Command::new("mcp-broker")
         .about("A message broker for AI agents that speak MCP")
         .version(env!("CARGO_PKG_VERSION"))
         .propagate_version(true)
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .args(access::flags().map(|flag| flag.global(false)))
-        .subcommand(serve::command())
-        .subcommands(local::commands())
-        .subcommand(local::aliases())
-        .subcommand(connect::command())
-        .subcommand(hook::command())
-        .subcommand(console::command())
-        .subcommand(top::command())
-        .subcommands(operate::commands())
-        .subcommands(tool_calls::commands())
-        .subcommand(project::command())
-        .subcommand(context::command())
-        .subcommand(keygen::command())
-        .subcommand(healthcheck::command())
-        .subcommand(doctor::command())
-        .subcommand(demo::command())
-        .subcommand(setup::command())
-        .subcommand(config_entry::command())
-        .subcommand(completions::command())
-        .subcommand(man::command())
-        .after_help(serve::EXIT_CODES)
+        .args(access::with_broker_of_user(access::flags()).map(|flag| flag.global(false)))
+        .after_help(format!(
+            "mcp-broker COMMAND --help describes a command.\n\n{}",
+            serve::EXIT_CODES
+        ));
+    let alone = [
+        serve::command(),
+        local::aliases(),
+        connect::command(),
+        hook::command(),
+        console::command(),
+        top::command(),
+        project::command(),
+        context::command(),
+        keygen::command(),
+        healthcheck::command(),
+        doctor::command(),
+        demo::command(),
+        setup::command(),
+        config_entry::command(),
+        completions::command(),
+        man::command(),
+    ];
+    let commands = alone.into_iter().chain(local::commands()).chain(operate::commands());
+    root_help::grouped(program, commands.chain(tool_calls::commands()))
 }
 
 fn report(stop: CliError, speaks_json: bool) -> ExitCode {

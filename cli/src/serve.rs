@@ -18,8 +18,28 @@ pub fn command() -> Command {
         .about("Start the broker on one address and serve until SIGTERM or Ctrl-C")
         .long_about(ABOUT)
         .args(setting_args())
-        .after_help(EXIT_CODES)
+        .after_help(format!(
+            "These are the settings that most people use. mcp-broker serve --help shows all {}.",
+            SETTINGS.len()
+        ))
+        .after_long_help(EXIT_CODES)
 }
+
+/// The settings that most people use: `-h` shows them alone.
+const COMMON: [&str; 12] = [
+    "host",
+    "port",
+    "allowed_hosts",
+    "allow_anonymous",
+    "enable_auth",
+    "admin_key",
+    "storage",
+    "data_dir",
+    "redis_url",
+    "tools",
+    "log_level",
+    "log_format",
+];
 
 /// What `serve` runs with.
 #[derive(Debug)]
@@ -127,24 +147,20 @@ pub const EXIT_CODES: &str = "\
 Exit codes: 0 stopped as asked, 1 failed, 2 wrong command line or configuration, 70 the broker gave up.";
 
 fn config_arg() -> Arg {
-    let help =
-        format!("File with settings, in TOML (.toml) or YAML (.yaml, .yml)\n[default: none] [env: {CONFIG_ENV}]");
+    let help = "File with settings, in TOML (.toml) or YAML (.yaml, .yml)";
     Arg::new("config")
         .long("config")
         .value_name("FILE")
         .value_parser(ValueParser::os_string())
         .display_order(0)
         .help(help)
+        .long_help(format!("{help}\n[default: none] [env: {CONFIG_ENV}]"))
 }
 
 /// Values stay raw here: `config` parses flags, variables and files alike.
 fn setting_arg(setting: &'static Setting) -> Arg {
-    let default = if setting.default.is_empty() {
-        "none"
-    } else {
-        setting.default
-    };
-    let meaning = setting.text().replace('`', "");
+    let default = setting.shown_default();
+    let [summary, meaning] = [setting.summary(), setting.text()].map(|text| text.replace('`', ""));
     let facts = format!(
         "[default: {default}] [env: {}]\n[allowed: {}]",
         setting.env(),
@@ -154,7 +170,10 @@ fn setting_arg(setting: &'static Setting) -> Arg {
         .long(setting.flag())
         .value_parser(ValueParser::os_string())
         .allow_negative_numbers(true)
-        .help(format!("{}\n{facts}", wrapped(&meaning)));
+        .help_heading(setting.section)
+        .hide_short_help(!COMMON.contains(&setting.key))
+        .help(format!("{summary} [default: {default}]"))
+        .long_help(format!("{}\n{facts}", wrapped(&meaning)));
     match setting.shape {
         Shape::One(name) => arg.value_name(name),
         Shape::Switch => arg.value_name("BOOL").num_args(0..=1).default_missing_value("true"),

@@ -117,11 +117,11 @@ fn descriptions(values: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The schema of each setting, from the table of the documentation.
+/// The schema of each setting, from the tables of the documentation.
 fn settings_schema() -> Map<String, Value> {
     settings_markdown()
         .lines()
-        .skip(2)
+        .filter(|line| line.starts_with("| `"))
         .map(|line| {
             let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
             let [key, _, _, _, allowed, meaning] = cells[..] else {
@@ -150,6 +150,8 @@ fn allowed_schema(allowed: &str) -> Value {
         json!({"anyOf": [{"const": "auto"}, bounds(range)]})
     } else if allowed.starts_with("a time from ") {
         json!({"type": ["string", "integer"], "pattern": "^[0-9]+(ms|s|m|h|d)?$", "minimum": 0})
+    } else if allowed.starts_with("a size from ") {
+        json!({"type": ["string", "integer"], "pattern": "^[0-9]+(MiB|GiB)?$", "minimum": 1})
     } else if allowed.contains("separated by commas") {
         json!({"type": ["string", "array"], "items": {"type": "string"}})
     } else if allowed.starts_with("a number ") {

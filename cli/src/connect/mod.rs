@@ -12,7 +12,7 @@ use super::access::{self, BrokerAccess, EnvVars};
 use super::error::CliError;
 use super::flags::{choice, given, text};
 use super::usage_errors::redact_keys;
-use common::config::{self, CODEX_ENV, NAME_ENV, Rule, Span, URL_ENV, WAKE_ENV};
+use common::config::{self, CODEX_ENV, NAME_ENV, Rule, Size, Span, URL_ENV, WAKE_ENV};
 use common::local::{Instance, LocalPaths, StartPolicy, config_file_of_user};
 use front::{
     self, Identity, Inbox, Log, Naming, OfferedEra, Options, Pane, Stdout, WakeMode, WakeOptions,
@@ -42,13 +42,13 @@ const ERAS: [&str; 3] = ["auto", "legacy", "modern"];
 const ABOUT: &str = "\
 Connect an agent to the broker: speak MCP on stdin and stdout.
 
-The configuration of an agent needs nothing else:
+This is all that the configuration of an agent needs:
 
   {\"mcpServers\": {\"broker\": {\"command\": \"mcp-broker\", \"args\": [\"connect\"]}}}
 
-mcp-broker setup CLIENT writes it. The first agent starts the broker of this user, the others find it, and it ends
-30 minutes after its last use (idle_shutdown). Messages are kept on the disk. When the broker ends or restarts, this command
-goes on, connects again, and brings back the session with its name and inbox. With --url it connects to a shared broker.";
+mcp-broker setup CLIENT writes it. The first agent starts the broker of this user, the others find it, and it stops
+30 minutes after its last use (idle_shutdown). It keeps messages on disk. When the broker stops or restarts, this command
+keeps running, connects again, and restores the session with its name and inbox. With --url it connects to a shared broker.";
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 the client has ended, 1 failed, 2 wrong command line, or the files of the broker cannot be used.";
@@ -73,7 +73,7 @@ pub fn command() -> Command {
             Arg::new("no-start")
                 .long("no-start")
                 .action(ArgAction::SetTrue)
-                .help("Start no broker; calls wait 10 s for one that runs"),
+                .help("Do not start a broker; calls wait 10 s for a running one"),
         )
         .arg(choice(
             "era",
@@ -87,7 +87,7 @@ pub fn command() -> Command {
             "HOW",
             &WakeMode::NAMES,
             "How to wake the idle agent when messages wait. auto: by the inbox of Claude Code or the queue of\n\
-             Codex; channel: by a channel of Claude Code; tmux: by keys for its terminal; off: not\n\
+             Codex; channel: by a channel of Claude Code; tmux: by keys to its terminal; off: never\n\
              [env: MCP_BROKER_WAKE] [default: auto]",
         ))
         .arg(text(
@@ -182,7 +182,7 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
             policy,
         }
     };
-    let payload_mb = variable(PAYLOAD_ENV).and_then(|text| text.trim().parse().ok());
+    let payload_mb = variable(PAYLOAD_ENV).and_then(|text| Size(0..=usize::MAX).parse(text.trim()).ok());
     let payload_mb = if is_remote {
         PAYLOAD_MB_MAX
     } else {

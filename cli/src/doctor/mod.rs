@@ -62,7 +62,7 @@ const CHECKS: &[Check] = &[
 pub fn command() -> Command {
     let settings = serve::setting_args().map(|arg| arg.hide_short_help(true).help_heading("Settings of the broker"));
     Command::new("doctor")
-        .about("Check this machine, the configuration, the storage and the clients, and say what to mend")
+        .about("Check this machine, the configuration, the storage and the clients, and say what to fix")
         .long_about(ABOUT)
         .args(access::flags())
         .args(settings)
@@ -70,17 +70,17 @@ pub fn command() -> Command {
 }
 
 const ABOUT: &str = "\
-Check this machine, the configuration, the storage and the clients, and say what to mend.
+Check this machine, the configuration, the storage and the clients, and say what to fix.
 
 Without a setting and without --url it checks your own broker, which agents start. With a setting it
-checks what `mcp-broker serve` would find at a start: ports, Redis or the data folder, open files,
-clocks, certificates. It shows the warnings of the broker that runs, and sends it requests over HTTP
-and WebSocket, in both eras of MCP; if none runs, to one of its own that keeps nothing. It reads the
+checks what mcp-broker serve would need at its start: ports, Redis or the data folder, open files,
+clocks, certificates. It shows the warnings of the running broker, and sends it requests over HTTP
+and WebSocket, in both eras of MCP; if none runs, it starts one that keeps nothing. It reads the
 configuration files of MCP clients.
 It changes nothing, and prints no secret.";
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 nothing to mend, 1 a warning or an error was found, 2 wrong command line.";
+Exit codes: 0 nothing to fix, 1 a warning or an error was found, 2 wrong command line.";
 
 /// What to check, and how to print the findings.
 #[derive(Debug)]

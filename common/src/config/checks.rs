@@ -45,7 +45,7 @@ pub fn check_between_settings(config: &Config, layers: &Layers) -> Result<(), Co
 
 fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     if config.admin_key.is_some() && config.admin_key_file.is_some() {
-        let allowed = "none beside admin_key";
+        let allowed = "none together with admin_key";
         return Err(ConfigError::not_allowed(&layers.given("admin_key_file"), allowed));
     }
     if let Err(reason) = config.admin_digest() {
@@ -85,7 +85,7 @@ fn check_redis(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     let password = layers.given("redis_password_file");
     if config.redis_password_file.is_some() {
         if config.redis_url_file.is_some() {
-            return Err(ConfigError::not_allowed(&password, "none beside redis_url_file"));
+            return Err(ConfigError::not_allowed(&password, "none together with redis_url_file"));
         }
         return config.redis_address().map(drop).map_err(|reason| {
             let allowed = format!("a file whose first line is the password for redis_url ({reason})");
@@ -94,7 +94,7 @@ fn check_redis(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     }
     let file = layers.given("redis_url_file");
     if config.redis_url_file.is_some() && layers.given("redis_url").origin != Origin::Default {
-        return Err(ConfigError::not_allowed(&file, "none beside redis_url"));
+        return Err(ConfigError::not_allowed(&file, "none together with redis_url"));
     }
     config.redis_address().map(drop).map_err(|reason| {
         let allowed = format!("a file whose first line is {} ({reason})", RedisAddress.allowed());

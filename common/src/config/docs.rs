@@ -1,22 +1,29 @@
 //! Generates the documentation of the settings.
 
+use std::fmt::Write as _;
+
 use super::{setting::Setting, table::SETTINGS};
 
-/// The Markdown table of settings of `docs/configuration.md`.
+const HEAD: &str = "| key | flag | environment | default | allowed | meaning |\n|---|---|---|---|---|---|\n";
+
+/// The settings of `docs/configuration.md`: a heading and a table of Markdown for each section.
 pub fn settings_markdown() -> String {
-    let head = "| key | flag | environment | default | allowed | meaning |\n|---|---|---|---|---|---|\n";
-    SETTINGS
-        .iter()
-        .map(row)
-        .fold(head.to_owned(), |table, row| table + &row)
+    let mut page = String::new();
+    let sections = SETTINGS.chunk_by(|one, next| one.section == next.section);
+    for (number, settings) in sections.enumerate() {
+        let gap = if number == 0 { "" } else { "\n" };
+        // Writing to a String cannot fail.
+        let _ = write!(page, "{gap}### {}\n\n{HEAD}", settings[0].section);
+        page.extend(settings.iter().map(row));
+    }
+    page
 }
 
 fn row(setting: &Setting) -> String {
     let Setting { key, .. } = setting;
-    let default = if setting.default.is_empty() {
-        "none".to_owned()
-    } else {
-        format!("`{}`", setting.default)
+    let default = match setting.shown_default() {
+        "none" => "none".to_owned(),
+        default => format!("`{default}`"),
     };
     let allowed = (setting.allowed)().replace('*', "`*`");
     format!(

@@ -70,7 +70,7 @@ impl ConfigError {
     /// No setting has this name. `suggestion` says which have one.
     pub(super) fn unknown(given: &RawSetting, suggestion: &str) -> Self {
         Self(one_line(&format!(
-            "{} is no known setting; {suggestion}",
+            "{} is not a known setting; {suggestion}",
             given.shown()
         )))
     }

@@ -39,7 +39,7 @@ pub use names::{
 };
 pub use one_line::one_line;
 pub use origins::SettingValue;
-pub use rules::{Integer, Rule, Span};
+pub use rules::{Integer, Rule, Size, Span};
 pub use rules::{RedisUrl, Shape, check_log_filter};
 pub use server_url::parse_url;
 pub use setting::Setting;

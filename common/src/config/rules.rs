@@ -12,7 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-pub use super::span::{NotAllowed, Rule, Shape, Span, hours, millis, seconds};
+pub use super::span::{NotAllowed, Rule, Shape, Size, Span, hours, millis, seconds};
 
 use super::kinds::{ClarifyBy, GatewayCommands, GatewayPrefix, LogFormat, RedisFallback, StorageKind};
 use storage::redis::RedisSettings;

@@ -1,4 +1,4 @@
-//! What a rule for values is, and the rule for times.
+//! What a rule for values is, and the rules for times and sizes. Both are whole numbers with a unit.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -44,6 +44,44 @@ impl Rule for Span {
     fn allowed(&self) -> String {
         let (least, most) = (show_duration(*self.0.start()), show_duration(*self.0.end()));
         format!("a time from {least} to {most}, such as 500ms, 10s, 2m, 24h, 7d, or a bare number of seconds")
+    }
+}
+
+/// A size within bounds, which are in MiB: `10MiB`, `1GiB`, or a bare number of MiB.
+pub struct Size(pub RangeInclusive<usize>);
+
+impl Rule for Size {
+    /// MiB.
+    type Value = usize;
+    const SHAPE: Shape = Shape::One("SIZE");
+
+    fn parse(&self, text: &str) -> Result<usize, NotAllowed> {
+        parse_size(text).filter(|size| self.0.contains(size)).ok_or(NotAllowed)
+    }
+
+    fn allowed(&self) -> String {
+        let (least, most) = (show_size(*self.0.start()), show_size(*self.0.end()));
+        format!("a size from {least} to {most}, such as 10MiB or 1GiB, or a bare number of MiB")
+    }
+}
+
+const GIB: usize = 1024;
+
+/// The MiB that a text names; None if it names none.
+fn parse_size(text: &str) -> Option<usize> {
+    let (count, length) = match text.strip_suffix("GiB") {
+        Some(count) => (count, GIB),
+        None => (text.strip_suffix("MiB").unwrap_or(text), 1),
+    };
+    count.parse::<usize>().ok()?.checked_mul(length)
+}
+
+/// A size of so many MiB in its largest unit.
+fn show_size(mib: usize) -> String {
+    if mib.is_multiple_of(GIB) {
+        format!("{}GiB", mib / GIB)
+    } else {
+        format!("{mib}MiB")
     }
 }
 

@@ -19,22 +19,52 @@ use super::{
     layers::Layers,
     rules::{
         Address, AdminKey, AutoOr, Choice, FilePath, Folder, Integer, LogFilter, Names, OptionalPort, Origins, Ratio,
-        RedisAddress, RedisUrl, ReplicaAddress, Rule, Separator, Span, Word, hours, millis, seconds,
+        RedisAddress, RedisUrl, ReplicaAddress, Rule, Separator, Size, Span, Word, hours, millis, seconds,
     },
     setting::{Setting, settings},
     web_rules::{DeskSecret, NtfyTopic, OptionalTopic, OptionalWebUrl, WebUrl, WebUrls},
 };
 
 settings! {
-    /// Address to listen on. Any other than a loopback address also needs `allow_anonymous`.
+    section "Address";
+
+    /// Address to listen on. Any other than a loopback address also needs `allow_anonymous` or `enable_auth`.
     host: IpAddr = "127.0.0.1", Address;
 
     /// Port to listen on. 0 takes a free one.
     port: u16 = "8000", Integer(0..=u16::MAX);
 
-    /// Although no key is required, start on a non-loopback `host`, and serve programs of other users of this machine on a
-    /// loopback `host`, which else serves its own user and root: every caller that reaches the port is accepted, and may act
-    /// as every agent without a key.
+    /// Host names that a request may be addressed to, without port; `*` allows every name. The list protects a broker on
+    /// a developer's machine from web pages that rebind their DNS name to it. `/livez`, `/readyz` and `/startupz` accept
+    /// every name, because probes use addresses.
+    allowed_hosts: Vec<String> = "localhost,127.0.0.1,::1", Names;
+
+    /// Origins whose web pages may call the broker, such as `https://ops.example.com`; `*` allows every origin.
+    /// The setting does not affect programs that are not browsers: they send no Origin.
+    cors_origins: Vec<String> = "", Origins;
+
+    /// Live connections at once, over all transports. The broker refuses further ones until one closes.
+    connections_max: usize = "25000", Integer(1..=1_000_000);
+
+    /// Connections at once from one address, idle ones included. `auto` allows half of `connections_max`, and all of it
+    /// for programs on this machine.
+    connections_per_address: Option<NonZeroUsize> = "auto", AutoOr(1..=1_000_000);
+
+    /// Time an HTTP connection may wait for its next request. Set it longer than the idle timeout of the proxy in front:
+    /// then no request arrives on a connection that is closing.
+    keep_alive: Duration = "61m", Span(seconds(1)..=hours(25));
+
+    /// Threads that serve connections; `auto` takes half as many as the machine has processors, at least one.
+    workers: Option<NonZeroUsize> = "auto", AutoOr(1..=1024);
+
+    /// Time after SIGTERM for requests in progress to finish. 0 cuts them off.
+    shutdown_grace: Duration = "30s", Span(seconds(0)..=hours(1));
+
+    section "Access";
+
+    /// Accept every caller that reaches the port although no key is required: every caller may then act as any agent
+    /// without a key. A non-loopback `host` needs it while `enable_auth` is off. On a loopback `host` it lets in programs of
+    /// other users of this machine; without it, the broker serves only its own user and root.
     allow_anonymous: bool = "false", Choice(SWITCH);
 
     /// Require an API key, or a token of `jwt_issuer`, from every caller. Needs `admin_key`, `admin_key_file` or
@@ -48,16 +78,10 @@ settings! {
     /// File whose first line is the admin key.
     admin_key_file: Option<PathBuf> = "", FilePath;
 
-    /// Serve any number of projects. `false`: everything lives in the project `default`.
-    enable_multi_project: bool = "true", Choice(SWITCH);
-
-    /// Number of projects; deleted ones do not count. One more is refused.
-    projects_max: usize = "1000", Integer(1..=1_000_000);
-
     /// Requests per minute of each key; of each address where no key is required; of all local programs together. 0 means no limit.
     rate_limit: u32 = "0", Integer(0..=10_000_000);
 
-    /// Issuer (`iss`) whose tokens are accepted beside API keys. Needs `jwt_audience` and `jwt_jwks`.
+    /// Issuer (`iss`) whose tokens are accepted in addition to API keys. Needs `jwt_audience` and `jwt_jwks`.
     jwt_issuer: Option<String> = "", Word;
 
     /// Audience (`aud`) that a token must be for: the URL of this broker as clients know it, such as
@@ -80,35 +104,22 @@ settings! {
     /// Claim of a token of scope `mcp-broker:answer` with the roles of the person, to which questions may be addressed.
     jwt_roles_claim: Option<String> = "roles", Word;
 
-    /// Let keys of scope `member` answer questions that agents ask people. Such an answer names itself as that of an agent.
-    allow_agent_answers: bool = "false", Choice(SWITCH);
+    section "Projects";
 
-    /// Host names a request may be addressed to, without port; `*` allows every name. Guards a broker on a developer's
-    /// machine against web pages that rebind their DNS name to it. `/livez`, `/readyz` and `/startupz` answer to every
-    /// name, because probes use addresses.
-    allowed_hosts: Vec<String> = "localhost,127.0.0.1,::1", Names;
+    /// Serve any number of projects. `false`: everything lives in the project `default`.
+    enable_multi_project: bool = "true", Choice(SWITCH);
 
-    /// Origins whose web pages may call the broker, such as `https://ops.example.com`; `*` allows every origin.
-    /// Programs that are not browsers send no Origin and are not affected.
-    cors_origins: Vec<String> = "", Origins;
+    /// Number of projects; deleted ones do not count. The broker refuses to make more.
+    projects_max: usize = "1000", Integer(1..=1_000_000);
 
-    /// Live connections at once, over all transports. One more is refused until another closes.
-    connections_max: usize = "25000", Integer(1..=1_000_000);
+    section "Programs of the same user";
 
-    /// Connections at once from one address, idle ones included. `auto` allows half of `connections_max`, and all of it
-    /// for programs on this machine.
-    connections_per_address: Option<NonZeroUsize> = "auto", AutoOr(1..=1_000_000);
-
-    /// Time an HTTP connection may wait for its next request. Longer than the proxy in front keeps idle connections, so that
-    /// no request meets a connection that is being closed.
-    keep_alive: Duration = "61m", Span(seconds(1)..=hours(25));
-
-    /// Unix socket for programs of the same user, beside HTTP: one JSON-RPC message in a line. The folder must be private
-    /// (mode 700), the path has at most 103 bytes.
+    /// Unix socket for programs of the same user, in addition to HTTP: one JSON-RPC message per line. The folder must be
+    /// private (mode 700), the path has at most 103 bytes.
     local_socket: Option<PathBuf> = "", FilePath;
 
-    /// Pair of FIFOs for programs of the same user: requests are read from the path with `-in` behind it, answers are
-    /// written to the one with `-out`. The folder must be private (mode 700). One program at a time may use it.
+    /// Pair of FIFOs for programs of the same user: the broker reads requests from the path with the suffix `-in`, and writes
+    /// answers to the path with the suffix `-out`. The folder must be private (mode 700). One program at a time may use it.
     local_fifo: Option<PathBuf> = "", FilePath;
 
     /// Connections of `local_socket` at once.
@@ -119,28 +130,15 @@ settings! {
     /// `connect` and the commands `local` and `dev` take the key from `MCP_BROKER_API_KEY`.
     local_auth: bool = "false", Choice(SWITCH);
 
-    /// Port on the loopback interface for the MCP servers and consoles of rubberduck-mcp, whose own port is 8765; empty or
-    /// `off` for none. 0 takes a free one. They use the same desk as all other agents and people. If another program has the
-    /// port, the broker says so and goes on.
-    rubberduck_port: Option<u16> = "", OptionalPort;
-
-    /// Project whose desk `rubberduck_port` serves.
-    rubberduck_project: Option<String> = "default", Word;
-
-    /// Serve every program of this machine at `rubberduck_port`. `false`: only those that run as the user of the broker, which
-    /// is known on Linux and on no other system.
-    rubberduck_trust_loopback: bool = "false", Choice(SWITCH);
-
-    /// Time without use after which the broker ends: without a connection, a request, a running task, or a program that
-    /// writes to `local_fifo`. When a newer version is installed, it ends soon after the last use. 0 means never in both
+    /// Time without use after which the broker stops: without a connection, a request, a running task, or a program that
+    /// writes to `local_fifo`. When a newer version is installed, it stops soon after the last use. 0 means never in both
     /// cases.
     idle_shutdown: Duration = "0", Span(seconds(0)..=hours(365 * 24));
 
-    /// Threads that serve connections; `auto` takes half as many as the machine has processors, at least one.
-    workers: Option<NonZeroUsize> = "auto", AutoOr(1..=1024);
+    section "Storage";
 
-    /// Where sessions, protocols and messages live. `memory` loses them when the broker ends; `disk` keeps them in
-    /// `data_dir`, for one broker; `redis` shares them among all brokers of one `redis_url`.
+    /// Where the broker keeps sessions, protocols and messages. `memory` loses them when the broker stops; `disk` keeps them
+    /// in `data_dir`, for one broker; `redis` shares them among all brokers of one `redis_url`.
     storage: StorageKind = "memory", Choice(STORAGES);
 
     /// Folder of `storage = disk`, created if missing. One broker at a time may use it; other users have no access.
@@ -150,106 +148,129 @@ settings! {
     /// `redis+cluster://host,host` or `redis+sentinel://host,host/master`.
     redis_url: RedisUrl = "redis://127.0.0.1:6379", RedisAddress;
 
-    /// File whose first line is such a URL, instead of `redis_url`. It is read at the start.
+    /// File whose first line is such a URL, instead of `redis_url`. The broker reads it at the start.
     redis_url_file: Option<PathBuf> = "", FilePath;
 
-    /// File whose first line is the password for `redis_url`, which then has none. It is read at the start.
+    /// File whose first line is the password for `redis_url`, which then has none. The broker reads it at the start.
     redis_password_file: Option<PathBuf> = "", FilePath;
+
+    /// What to do when Redis cannot be reached at the start: `none` ends the start; `memory` continues without Redis, for
+    /// a single broker, and `/health` reports it. A running broker never changes its storage.
+    redis_fallback: RedisFallback = "none", Choice(REDIS_FALLBACKS);
+
+    /// Redis replicas that must have a message before it counts as accepted (`WAIT`).
+    wait_for_replicas: u32 = "0", Integer(0..=16);
 
     /// Address at which other replicas of `storage = redis` reach this one, such as `10.1.2.3:8000`: they forward
     /// requests of HTTP sessions that were opened here. By default it is `host` and `port`; where `host` is the
     /// unspecified address, the one by which this machine reaches Redis.
     replica_address: Option<SocketAddr> = "", ReplicaAddress;
 
-    /// What to do when Redis cannot be reached at the start: `none` ends the start; `memory` goes on without Redis, for
-    /// a single broker, and says so in `/health`. Once the broker runs it never changes its storage.
-    redis_fallback: RedisFallback = "none", Choice(REDIS_FALLBACKS);
-
-    /// Redis replicas that must have a message before it counts as accepted (`WAIT`).
-    wait_for_replicas: u32 = "0", Integer(0..=16);
-
-    /// Longest wait for one operation of the storage; past it the caller gets `unavailable`.
+    /// Longest wait for one operation of the storage; after it the caller gets `unavailable`.
     storage_deadline: Duration = "2s", Span(millis(50)..=seconds(60));
 
-    /// Messages that may wait for one session. One more is refused with `queue_full`.
-    queue_capacity: usize = "1000", Integer(1..=1_000_000);
+    section "Sessions";
 
-    /// Bytes of the messages that may wait for one session, in MB of 1,048,576 bytes; messages in flight count. One
-    /// more is refused with `queue_full`. Must be more than `max_payload_mb`.
-    queue_max_mb: usize = "32", Integer(2..=1_000_000);
-
-    /// Bytes of the messages that may wait for all sessions of a project, in MB. A broadcast counts once, and 128 bytes
-    /// for each recipient. Must be more than `max_payload_mb`.
-    waiting_max_mb: usize = "96", Integer(2..=1_000_000);
-
-    /// Bytes of the dead letters of a project, in MB; the oldest go first. Must be more than `max_payload_mb`.
-    dead_letters_max_mb: usize = "32", Integer(2..=1_000_000);
-
-    /// Bytes of the messages of all projects together, waiting or dead, in MB, where they are in the memory of the
-    /// broker: with the storages `memory` and `disk`. One more is refused with `queue_full`. Must be more than
-    /// `max_payload_mb`.
-    messages_max_mb: usize = "192", Integer(2..=1_000_000);
-
-    /// Bytes of the idempotency keys of a project with their first results, in MB; the oldest go first.
-    idempotency_max_mb: usize = "16", Integer(1..=1_000_000);
-
-    /// Sessions of one project at once, connected or not, unless the project sets its own limit. One more is refused.
+    /// Sessions of one project at once, connected or not, unless the project sets its own limit. The broker refuses further ones.
     sessions_max: usize = "25000", Integer(1..=1_000_000);
 
-    /// Bytes of the names, capabilities and metadata of a project's sessions, in MB. A session beyond that is refused.
-    sessions_max_mb: usize = "16", Integer(1..=1_000_000);
+    /// Bytes of the names, capabilities and metadata of a project's sessions. The broker refuses sessions beyond that.
+    sessions_max_mb: usize = "16MiB", Size(1..=1_000_000);
 
-    /// How long the broker keeps what happened to messages, for operators: at most 100,000 messages and 32 MB of a project.
+    /// Time between two heartbeats that the broker asks clients to keep. Must be shorter than `stale_threshold`.
+    heartbeat_interval: Duration = "10s", Span(millis(100)..=hours(1));
+
+    /// Silence after which a session counts as stale. Must be shorter than `disconnect_threshold`.
+    stale_threshold: Duration = "30s", Span(millis(100)..=hours(24));
+
+    /// Silence after which a session counts as disconnected.
+    disconnect_threshold: Duration = "60s", Span(millis(100)..=hours(7 * 24));
+
+    /// Time a disconnected session keeps its name and inbox; then its messages become dead letters.
+    session_retention: Duration = "24h", Span(millis(100)..=hours(365 * 24));
+
+    /// How many of the broker's own tools agents see in the list of tools; a key may set another number. `agent`: at most 18
+    /// tools with their common arguments, in 2,500 tokens; administration for keys of scope `admin`. `core`: the eight that
+    /// join, send, receive, acknowledge and ask. `full`: every tool with every argument and the schema of its result. An agent
+    /// can call every tool by its name, whether the list has it or not.
+    tools: ToolSet = "agent", Choice(TOOL_SETS);
+
+    section "Messages";
+
+    /// Largest message on every transport.
+    max_payload_mb: usize = "10MiB", Size(1..=64);
+
+    /// Messages that may wait for one session. The broker refuses further ones with `queue_full`.
+    queue_capacity: usize = "1000", Integer(1..=1_000_000);
+
+    /// Bytes of the messages that may wait for one session; messages in flight count. The broker refuses further ones with
+    /// `queue_full`. Must be more than `max_payload_mb`.
+    queue_max_mb: usize = "32MiB", Size(2..=1_000_000);
+
+    /// Bytes of the messages that may wait for all sessions of a project. A broadcast counts once, and 128 bytes
+    /// for each recipient. Must be more than `max_payload_mb`.
+    waiting_max_mb: usize = "96MiB", Size(2..=1_000_000);
+
+    /// Bytes of the dead letters of a project; the broker removes the oldest first. Must be more than `max_payload_mb`.
+    dead_letters_max_mb: usize = "32MiB", Size(2..=1_000_000);
+
+    /// Bytes of the messages of all projects together, waiting or dead, in the memory of the broker: with the storages
+    /// `memory` and `disk`. The broker refuses further ones with `queue_full`. Must be more than `max_payload_mb`.
+    messages_max_mb: usize = "192MiB", Size(2..=1_000_000);
+
+    /// Bytes of the idempotency keys of a project with their first results; the broker removes the oldest first.
+    idempotency_max_mb: usize = "16MiB", Size(1..=1_000_000);
+
+    /// Share of `queue_capacity` at which the broker logs and counts a warning.
+    queue_warning: f64 = "0.9", Ratio;
+
+    /// Deliveries of one message without acknowledgement until it becomes a dead letter.
+    delivery_limit: u32 = "5", Integer(1..=1000);
+
+    /// How long the broker keeps what happened to messages, for operators: at most 100,000 messages and 32 MiB per project.
     /// 0 means not at all.
     message_history: Duration = "24h", Span(seconds(0)..=hours(30 * 24));
 
     /// Keep the payloads of messages as long as their history, up to 256 KiB each. `false`: as long as the messages wait.
     message_history_payloads: bool = "false", Choice(SWITCH);
 
+    section "Memory of connections";
+
+    /// Bytes of frames and bodies of more than 4 KiB that the broker is receiving; a project has at most half of them.
+    /// Beyond that, the broker stops reading until bytes are free.
+    inbound_buffer_mb: usize = "64MiB", Size(2..=65_536);
+
+    /// Bytes of answers and pushed messages that the broker is making or that wait for their readers; a project has at most
+    /// a quarter of them, and one message more. Beyond that, answers and pushes wait.
+    outbound_buffer_mb: usize = "128MiB", Size(4..=65_536);
+
+    section "Questions to people";
+
     /// Agents may ask people questions, and consoles may connect.
     desk: bool = "true", Choice(SWITCH);
 
-    /// Open questions that are offered to one console at once. More wait at the desk; a person can open any of them.
+    /// Open questions that one console is offered at once. More wait at the desk; a person can open any of them.
     desk_capacity: usize = "10", Integer(1..=1000);
 
-    /// Time an answered, declined, expired or cancelled question is kept: at most 10,000 of a project.
+    /// Time the broker keeps an answered, declined, expired or cancelled question: at most 10,000 per project.
     desk_retention: Duration = "30d", Span(hours(1)..=hours(365 * 24));
 
-    /// Time a remark of an agent is held, so that remarks of several agents are shown in the order of their times.
-    yap_delay: Duration = "200ms", Span(seconds(0)..=seconds(5));
+    /// How `clarify` reaches people: `desk` only; `desk,client` also by a form in the client of the agent, while no
+    /// person is at the desk and where the client offers it; `client,desk` by that form first, and the desk as well.
+    clarify_by: ClarifyBy = "desk,client", Choice(CLARIFY_WAYS);
 
-    /// Who may describe a backend with a `command`, which is code that runs as the user of the broker: `none`, the file alone
-    /// (`configured`), or also administrators of projects over REST and by tools (`admin`). They may add a `url` in any case.
-    gateway_commands: GatewayCommands = "configured", Choice(GATEWAY_COMMANDS);
+    /// Let keys of scope `member` answer questions that agents ask people. The answer is marked as that of an agent.
+    allow_agent_answers: bool = "false", Choice(SWITCH);
 
-    /// Time the first list of tools waits for backends that have not said yet what they offer. See docs/gateway.md.
-    gateway_list_wait: Duration = "3s", Span(seconds(0)..=seconds(60));
-
-    /// Time a call of a backend's tool may take without a sign of life, unless the backend has a `call_timeout`.
-    gateway_call_timeout: Duration = "60s", Span(seconds(1)..=hours(24));
-
-    /// Size of one answer of a backend, in MiB, unless the backend has a `result_max`. A larger one is refused.
-    gateway_result_max: usize = "10", Integer(1..=1024);
-
-    /// Whether names of tools and prompts begin with the name of their backend: `always`; `auto` not where a single backend is
-    /// all that is offered, as by `gateway run`; `never` only where names are ambiguous. See docs/gateway.md.
-    gateway_prefix: GatewayPrefix = "always", Choice(GATEWAY_PREFIXES);
-
-    /// Text between the name of a backend and that of its tool, in the names that clients see.
-    gateway_separator: String = "__", Separator;
-
-    /// Length of a name of a tool that clients see. Clients and models add a prefix of their own and take 64.
-    gateway_name_len_max: usize = "51", Integer(20..=128);
-
-    /// URLs that are sent a signed `POST` when a question is asked, claimed, answered, declined, near its end, expired or
+    /// URLs that receive a signed `POST` when a question is asked, claimed, answered, declined, near its end, expired or
     /// cancelled. Each gets every event at least once, in order; redirects are not followed. Needs `desk_secret_file`.
     desk_webhooks: Vec<WebUrl> = "", WebUrls(TARGETS_MAX - 1);
 
-    /// File whose first line is the secret that signs webhooks and the links by which a question can be answered, and that
-    /// encrypts answers to sensitive questions while they are stored: `whsec_` and the base64 of 24 to 64 bytes. It is read at the start; all replicas need the same.
+    /// File whose first line is a secret: `whsec_` and the base64 of 24 to 64 bytes. It signs webhooks and the links that
+    /// answer a question, and encrypts stored answers to sensitive questions. The broker reads it at the start; all replicas need the same.
     desk_secret_file: Option<PathBuf> = "", FilePath;
 
-    /// Topic of ntfy, such as `https://ntfy.sh/my-topic`, that is told of a question when no person is at the desk, and of an
+    /// Topic of ntfy, such as `https://ntfy.sh/my-topic`. It receives a question when no person is at the desk, and an
     /// urgent one that no person has opened after 30 s. `?auth=` in the URL is kept.
     desk_ntfy: Option<NtfyTopic> = "", OptionalTopic;
 
@@ -259,65 +280,67 @@ settings! {
     /// Show the texts of questions and options in notifications. `false`: only who asks and how urgent it is.
     desk_notify_text: bool = "false", Choice(SWITCH);
 
-    /// Share of `queue_capacity` at which a warning is logged and counted.
-    queue_warning: f64 = "0.9", Ratio;
+    /// Time the broker holds a remark of an agent, so that remarks of several agents appear in the order of their times.
+    yap_delay: Duration = "200ms", Span(seconds(0)..=seconds(5));
 
-    /// Largest message on every transport, in MB of 1,048,576 bytes.
-    max_payload_mb: usize = "10", Integer(1..=64);
+    section "Shared MCP servers";
 
-    /// Bytes of frames and bodies of more than 4 KiB that are being received, in MB of 1,048,576 bytes; a project has
-    /// at most half of them. Beyond that, the broker stops reading until bytes are free.
-    inbound_buffer_mb: usize = "64", Integer(2..=65_536);
+    /// Who may describe a backend with a `command`, which is code that runs as the user of the broker: `none`, the file alone
+    /// (`configured`), or also administrators of projects over REST and by tools (`admin`). They may add a `url` in any case.
+    gateway_commands: GatewayCommands = "configured", Choice(GATEWAY_COMMANDS);
 
-    /// Bytes of answers and pushed messages that are being made or wait for their readers, in MB of 1,048,576 bytes; a
-    /// project has at most a quarter of them, and one message more. Beyond that, answers and pushes wait.
-    outbound_buffer_mb: usize = "128", Integer(4..=65_536);
+    /// Time the first list of tools waits for backends that are still starting. See docs/gateway.md.
+    gateway_list_wait: Duration = "3s", Span(seconds(0)..=seconds(60));
 
-    /// Deliveries of one message without acknowledgement until it is dead-lettered.
-    delivery_limit: u32 = "5", Integer(1..=1000);
+    /// Time a call of a backend's tool may take without a sign of life, unless the backend has a `call_timeout`.
+    gateway_call_timeout: Duration = "60s", Span(seconds(1)..=hours(24));
 
-    /// By which ways `clarify` reaches people: `desk` only; `desk,client` also by a form in the client of the agent, while no
-    /// person is at the desk and where the client offers it; `client,desk` by that form first, beside the desk.
-    clarify_by: ClarifyBy = "desk,client", Choice(CLARIFY_WAYS);
+    /// Size of one answer of a backend, unless the backend has a `result_max`. The broker refuses a larger one.
+    gateway_result_max: usize = "10MiB", Size(1..=1024);
 
-    /// How many of the broker's own tools agents are listed; a key may say otherwise. `agent`: at most 18 tools with their common
-    /// arguments, in 2,500 tokens; administration for keys of scope `admin`. `core`: the eight that join, send, receive,
-    /// acknowledge and ask. `full`: every tool with every argument and the schema of its result. A tool can be called by its
-    /// name whether it is listed or not.
-    tools: ToolSet = "agent", Choice(TOOL_SETS);
+    /// Whether names of tools and prompts begin with the name of their backend: `always`; `auto`: not if a single backend is
+    /// all that clients see, as with `gateway run`; `never`: only where names are ambiguous. See docs/gateway.md.
+    gateway_prefix: GatewayPrefix = "always", Choice(GATEWAY_PREFIXES);
 
-    /// Time between two heartbeats that clients are told to keep. Must be shorter than `stale_threshold`.
-    heartbeat_interval: Duration = "10s", Span(millis(100)..=hours(1));
+    /// Text between the name of a backend and that of its tool, in the names that clients see.
+    gateway_separator: String = "__", Separator;
 
-    /// Silence after which a session counts as stale. Must be shorter than `disconnect_threshold`.
-    stale_threshold: Duration = "30s", Span(millis(100)..=hours(24));
+    /// Length of the name of a tool that clients see. Clients and models add a prefix of their own and accept 64.
+    gateway_name_len_max: usize = "51", Integer(20..=128);
 
-    /// Silence after which a session counts as disconnected.
-    disconnect_threshold: Duration = "60s", Span(millis(100)..=hours(7 * 24));
-
-    /// Time a disconnected session keeps its name and inbox; then its messages are dead-lettered.
-    session_retention: Duration = "24h", Span(millis(100)..=hours(365 * 24));
-
-    /// Time after SIGTERM for requests in progress to finish. 0 cuts them off.
-    shutdown_grace: Duration = "30s", Span(seconds(0)..=hours(1));
-
-    /// Projects that metrics show by name; all others are shown together as `_other`.
-    metrics_projects_max: usize = "50", Integer(0..=1000);
-
-    /// Port that serves `/metrics` and nothing else, on `host`; `port` then serves none. 0 takes a free one. Requests may
-    /// name any host.
-    metrics_port: Option<u16> = "", OptionalPort;
-
-    /// File whose first line is a token that is good for `/metrics` alone, beside the admin key. It is read again when it
-    /// changes.
-    metrics_token_file: Option<PathBuf> = "", FilePath;
+    section "Logs and metrics";
 
     /// Least severe level to log, or a filter such as `info,mcp_broker::http=debug`. Logs go to stderr only.
     log_level: String = "info", LogFilter;
 
-    /// Form of the logs: lines to read, or one JSON object per line; `auto` means `pretty` when stderr is a terminal,
-    /// else `json`.
+    /// Form of the logs: lines to read, or one JSON object per line; `auto` means `pretty` if stderr is a terminal,
+    /// otherwise `json`.
     log_format: LogFormat = "auto", Choice(LOG_FORMATS);
+
+    /// Projects that metrics show by name; all others are shown together as `_other`.
+    metrics_projects_max: usize = "50", Integer(0..=1000);
+
+    /// Port that serves `/metrics` and nothing else, on `host`; `port` then does not serve it. 0 takes a free one. Requests
+    /// may name any host.
+    metrics_port: Option<u16> = "", OptionalPort;
+
+    /// File whose first line is a token that is valid for `/metrics` only, in addition to the admin key. The broker reads it
+    /// again when it changes.
+    metrics_token_file: Option<PathBuf> = "", FilePath;
+
+    section "rubberduck-mcp";
+
+    /// Port on the loopback interface for the MCP servers and consoles of rubberduck-mcp, whose own port is 8765; empty or
+    /// `off` for none. 0 takes a free one. They use the same desk as all other agents and people. If another program has the
+    /// port, the broker logs it and continues without.
+    rubberduck_port: Option<u16> = "", OptionalPort;
+
+    /// Project whose desk `rubberduck_port` serves.
+    rubberduck_project: Option<String> = "default", Word;
+
+    /// Serve every program of this machine at `rubberduck_port`. `false`: only those that run as the user of the broker, which
+    /// is known on Linux and on no other system.
+    rubberduck_trust_loopback: bool = "false", Choice(SWITCH);
 }
 
 const MB: usize = 1024 * 1024;

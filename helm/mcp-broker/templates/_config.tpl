@@ -95,9 +95,9 @@
 {{- toYaml (mergeOverwrite $config $chart) }}
 {{- end }}
 
-{{/* The largest message in MB, for the limits of proxies. */}}
+{{/* The largest message in MiB, for the limits of proxies. */}}
 {{- define "mcp-broker.maxPayloadMb" -}}
-{{- int (default 10 .Values.config.max_payload_mb) }}
+{{- default 10 .Values.config.max_payload_mb | toString | trimSuffix "MiB" | int }}
 {{- end }}
 
 {{/* Host names of the routes, as a list in YAML. */}}

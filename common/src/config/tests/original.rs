@@ -1,5 +1,7 @@
 //! Settings that follow from others, the environment of the original broker, and variables that do nothing.
 
+use std::time::Duration;
+
 use super::*;
 
 #[test]

@@ -39,7 +39,7 @@ fn the_url_of_redis_may_be_in_a_file_and_not_in_two_places() {
     );
     assert!(!format!("{config:?}").contains("hunter2"));
     let line = from_file().env("MCP_BROKER_REDIS_URL", "redis://another").refusal();
-    assert!(line.contains("allowed: none beside redis_url"), "{line}");
+    assert!(line.contains("allowed: none together with redis_url"), "{line}");
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -71,7 +71,7 @@ fn the_password_of_redis_may_be_in_a_file_and_not_in_two_places() {
         "{line}"
     );
     let both = with("redis://cache").flag("redis_url_file", path.to_str().unwrap());
-    assert!(both.refusal().contains("allowed: none beside redis_url_file"));
+    assert!(both.refusal().contains("allowed: none together with redis_url_file"));
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -95,7 +95,7 @@ fn an_admin_key_may_be_in_a_file_and_not_in_two_places() {
         .env("MCP_BROKER_ADMIN_KEY", "another-admin-key-of-some-length")
         .refusal();
     assert!(
-        line.contains("allowed: none beside admin_key") && !line.contains("another"),
+        line.contains("allowed: none together with admin_key") && !line.contains("another"),
         "{line}"
     );
     std::fs::remove_dir_all(folder).unwrap();
