@@ -7,7 +7,7 @@ use actix_web::http::header::{self, HeaderMap};
 use uuid::Uuid;
 
 /// What such a request is answered with.
-pub const LED_BACK: &str = "this request has come from this broker itself: a backend must not lead back to it";
+pub const LED_BACK: &str = "this request comes from this broker itself: a backend must not be the broker that calls it";
 
 static OWN_HOP: OnceLock<String> = OnceLock::new();
 

@@ -49,6 +49,35 @@ const BANNED: &[&str] = &[
     "whoever",
 ];
 
+/// Phrases that the help, error texts and log lines of the product do not have: a verb of the field says it shorter.
+const NOT_IDIOMATIC: &[&str] = &[
+    "begin of",
+    "beside",
+    "better set",
+    "by turns",
+    "go on",
+    "goes on",
+    "going on",
+    "hear of",
+    "hears of",
+    "in earnest",
+    "lead back",
+    "leads back",
+    "let go",
+    "may go",
+    "mend",
+    "mended",
+    "mends",
+    "say so",
+    "says so",
+    "stand in",
+    "stands",
+    "tell of",
+    "tells of",
+    "told",
+    "what waits",
+];
+
 #[test]
 fn every_source_file_says_what_it_is_for() {
     let mut without = Vec::new();
@@ -189,6 +218,39 @@ fn hand_written(text: &str) -> Vec<(usize, &str)> {
 }
 
 #[test]
+fn help_errors_and_logs_are_plain_english() {
+    let mut found = Vec::new();
+    let phrases = || BANNED.iter().chain(NOT_IDIOMATIC);
+    let program = cli::command();
+    for (words, help) in helps("mcp-broker", &program) {
+        let help = help.to_lowercase();
+        found.extend(
+            phrases()
+                .filter(|phrase| has_word(&help, phrase))
+                .map(|phrase| format!("{words}: {phrase}")),
+        );
+    }
+    for source in sources()
+        .iter()
+        .filter(|source| source.is_product() && !source.is_test() && !source.is_lua())
+    {
+        let text = source
+            .text
+            .split("#[cfg(test)]\nmod tests {")
+            .next()
+            .unwrap_or_default();
+        for (line, literal) in literals(text) {
+            // A literal of one word is a name: of a field, a setting, a state.
+            let literal = literal.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+            let is_text = literal.contains(' ');
+            let found_here = phrases().filter(|phrase| is_text && has_word(&literal, phrase));
+            found.extend(found_here.map(|phrase| format!("{}:{line}: {phrase}", source.path)));
+        }
+    }
+    assert!(found.is_empty(), "plain English says these in another way: {found:#?}");
+}
+
+#[test]
 fn exported_items_are_documented() {
     let (mut items, mut undocumented) = (0, Vec::new());
     let product = sources().into_iter().filter(|source| source.is_product());
@@ -225,6 +287,10 @@ fn the_checks_find_what_they_look_for() {
         .filter(|(_, line)| *line != "```")
         .collect();
     assert_eq!(lines, [(1, "a"), (8, "d")]);
+    assert_eq!(
+        literals("let a = \"one \\\"two\\\"\"; // \"no\"\nlet c = '\"'; f(r#\"thr\"ee\"#)"),
+        [(1, "one \\\"two\\\"".to_owned()), (2, "thr\"ee".to_owned())]
+    );
     let script = "local function one()\n  if x then\n  end\nend\n\nops.two = function(a)\n  return a\nend\n";
     assert_eq!(
         lua_functions(script),
@@ -245,6 +311,16 @@ impl Source {
             .is_some_and(|extension| extension == "lua")
     }
 
+    /// Whether the file has tests of the product and nothing else.
+    fn is_test(&self) -> bool {
+        self.path.contains("tests/")
+            || self
+                .path
+                .split('/')
+                .next_back()
+                .is_some_and(|name| name.contains("tests"))
+    }
+
     fn is_product(&self) -> bool {
         let folder = self.path.split('/').next().unwrap_or_default();
         ["actors", "api", "cli", "common", "front", "src", "storage"].contains(&folder)
@@ -262,6 +338,63 @@ fn has_word(text: &str, word: &str) -> bool {
         let before = text[..at].chars().next_back();
         let after = text[at + word.len()..].chars().next();
         !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+/// Each shown command below a command, itself included, with the texts of its help.
+fn helps(words: &str, command: &clap::Command) -> Vec<(String, String)> {
+    let own = [
+        command.get_about(),
+        command.get_long_about(),
+        command.get_after_help(),
+        command.get_after_long_help(),
+    ];
+    let args = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let args = args.flat_map(|arg| [arg.get_help(), arg.get_long_help()]);
+    let texts: Vec<_> = own.into_iter().chain(args).flatten().map(ToString::to_string).collect();
+    let mut all = vec![(words.to_owned(), texts.join("\n"))];
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        all.extend(helps(&format!("{words} {}", below.get_name()), below));
+    }
+    all
+}
+
+/// The literals of text in Rust, each with its line.
+fn literals(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['"', '/', '\'']) {
+        let (before, tail) = rest.split_at(at);
+        let line = 1 + text[..text.len() - tail.len()].matches('\n').count();
+        let len = if tail.starts_with("//") {
+            tail.find('\n').unwrap_or(tail.len())
+        } else if tail.starts_with('"') {
+            let hashes = before.trim_end_matches('#');
+            let is_raw = hashes.ends_with('r') && !hashes.ends_with("_r");
+            let end = format!("\"{}", "#".repeat(before.len() - hashes.len()));
+            let body = &tail[1..];
+            let len = if is_raw { body.find(&end) } else { end_of_literal(body) }.unwrap_or(body.len());
+            found.push((line, body[..len].to_owned()));
+            len + 1 + if is_raw { end.len() } else { 1 }
+        } else if tail.starts_with("'\"'") {
+            3
+        } else if tail.starts_with("'\\") {
+            4
+        } else {
+            1
+        };
+        rest = tail.get(len..).unwrap_or_default();
+    }
+    found
+}
+
+/// Where a literal ends that is not raw.
+fn end_of_literal(body: &str) -> Option<usize> {
+    let mut is_escaped = false;
+    body.char_indices().find_map(|(at, c)| {
+        let ends = c == '"' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        ends.then_some(at)
     })
 }
 

@@ -338,7 +338,7 @@ fn add_advice(found: &Incompatibility, wanted: Option<&RequiredProtocol>, out: &
                 compatible_range(high)
             ));
             out.push(format!(
-                "or keep {name} {} beside {high} on {newer}",
+                "or keep {name} {} in addition to {high} on {newer}",
                 compatible_range(low)
             ));
         }

@@ -25,7 +25,7 @@ const DEFAULT: &str = "default";
 const HEADING: &str = "Broker";
 
 const KEY_ADVICE: &str = "\
-Better set the variable or use --key-file:
+Prefer the variable or --key-file:
 other users of this machine see the flags of a process";
 
 /// The flags of every command that calls a broker. They may stand before or after the command.
@@ -36,7 +36,7 @@ pub fn flags() -> [Arg; 6] {
         .action(ArgAction::SetTrue)
         .global(true)
         .help_heading("Output")
-        .help("Print what the broker answers as JSON: of a list, one object a line");
+        .help("Print the answer of the broker as JSON; a list has one object per line");
     [url, context, key, key_file, insecure, json]
 }
 
@@ -244,7 +244,7 @@ impl BrokerAccess {
             }
         };
         let http =
-            http.ok_or_else(|| format!("the broker of this user is starting or ending; try again, or {OTHER}"))?;
+            http.ok_or_else(|| format!("the broker of this user is starting or stopping; try again, or {OTHER}"))?;
         // The address is one of this machine: the network cannot read the key.
         let url = BrokerUrl::parse(&http, "broker.json")?;
         Ok(Self { url, ..self })

@@ -17,10 +17,10 @@ use super::table::{Table, escaped};
 pub const NAME: &str = "context";
 
 const ABOUT: &str = "\
-Names for brokers, with the file of the key and the project of each.
+Name the brokers that you use. A context is the address of a broker with its key file and project.
 
 Commands use the current context unless --url, --context or a variable names another broker. The context local is
-the broker of this user. A context is kept with the path of the key file, never with the key.
+the broker of this user. A context has the path of the key file, never the key.
 
   mcp-broker context add team --url https://broker.example.com --key-file ~/.team-key --project acme
   mcp-broker context use team
@@ -30,7 +30,7 @@ the broker of this user. A context is kept with the path of the key file, never 
 /// The command with its help.
 pub fn command() -> Command {
     Command::new(NAME)
-        .about("Names for brokers: add, use, list, remove")
+        .about("Name the brokers that you use: add, use, list and remove contexts")
         .long_about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -43,7 +43,7 @@ pub fn command() -> Command {
         .subcommand(
             Command::new("list")
                 .about("List the contexts; a star marks the current one")
-                .arg(switch("json", "Print them as JSON, one object a line")),
+                .arg(switch("json", "Print them as JSON, one object per line")),
         )
         .subcommand(
             Command::new("remove")

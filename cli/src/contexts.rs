@@ -122,7 +122,7 @@ impl Contexts {
     pub fn add(&mut self, name: String, context: Context) -> Result<bool, String> {
         if self.contexts.len() >= CONTEXTS_MAX && !self.contexts.contains_key(&name) {
             return Err(format!(
-                "there are {CONTEXTS_MAX} contexts already; mcp-broker context remove takes one away"
+                "there are {CONTEXTS_MAX} contexts already; remove one with mcp-broker context remove"
             ));
         }
         Ok(self.contexts.insert(name, context).is_some())

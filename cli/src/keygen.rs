@@ -11,15 +11,15 @@ use super::output::{EXIT_CODES, print};
 /// The command with its help.
 pub fn command() -> Command {
     Command::new("keygen")
-        .about("Make a fresh admin key and print it")
+        .about("Make a new admin key and print it")
         .long_about(ABOUT)
         .after_help(EXIT_CODES)
 }
 
 const ABOUT: &str = "\
-Make a fresh admin key and print it: nothing but the key goes to stdout.
+Make a new admin key and print it. Only the key goes to stdout.
 
-No broker is called, and nothing is stored. Give the key to the broker as MCP_BROKER_ADMIN_KEY, or in
+The command calls no broker and stores nothing. Give the key to the broker as MCP_BROKER_ADMIN_KEY, or in
 the file that its setting admin_key_file names, and to its administrators.";
 
 const HINT: &str = "\

@@ -24,7 +24,7 @@ pub fn bind(wanted: SocketAddr, flag: &str) -> io::Result<TcpListener> {
             let reason = match (error.kind(), own_broker_at(wanted.port())) {
                 (io::ErrorKind::AddrInUse, Some(instance)) => {
                     let stop = instance.command_line("stop");
-                    format!("your own broker listens there; {stop} ends it, or")
+                    format!("your own broker listens there; {stop} stops it, or")
                 }
                 (io::ErrorKind::AddrInUse, None) => "another program listens there;".to_owned(),
                 _ => format!("{error};"),

@@ -76,7 +76,7 @@ impl Admission {
             return Ok(());
         }
         Err(forbidden(
-            "a page of another site has caused this request: open the address itself, or see cors_origins",
+            "a page of another site caused this request: open the address itself, or see cors_origins",
         ))
     }
 

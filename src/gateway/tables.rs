@@ -78,7 +78,7 @@ fn refuse_references(address: &BackendAddress) -> Result<(), BrokerError> {
     match texts.find(|(_, text)| text.contains("${")) {
         Some((key, _)) => Err(BrokerError::invalid(
             key,
-            "a reference \"${\" reads the broker's environment: the configuration file may have it, or write the value here",
+            "a reference \"${\" reads the broker's environment: put it into the configuration file, or write the value here",
         )),
         None => Ok(()),
     }

@@ -29,8 +29,8 @@ use api::problem;
 #[openapi(
     info(
         title = "mcp-broker",
-        description = "What operators read and administer, and a way to send. Agents use MCP at /mcp and /ws.\n\nA key is \
-            needed where the broker runs with `enable_auth`. HEAD is answered wherever GET is."
+        description = "What operators read and administer, and a way to send. Agents use MCP at /mcp and /ws.\n\nA broker with \
+            `enable_auth` requires a key. Every path that answers GET answers HEAD."
     ),
     paths(
         health::welcome, health::health, health::livez, health::readyz, health::startupz, health::security,

@@ -190,7 +190,7 @@ metrics! {
     PROCESS_START = Gauge "mcp_broker_process_start_time_seconds" [] "seconds",
         "The start of the process, in seconds since the Unix epoch.";
     WAKES = Counter "mcp_broker_wakes_total" ["rung", "result"] "wakes",
-        "Wakes that the client of an agent was told. `rung`: inbox, channel, queue, tmux, hook, other. `result`: written, refused, absent, failed.";
+        "Wakes that were sent to the client of an agent. `rung`: inbox, channel, queue, tmux, hook, other. `result`: written, refused, absent, failed.";
     WAKES_HELD = Counter "mcp_broker_wakes_held_total" ["reason"] "decisions",
         "How often messages that wait were held back. `reason`: hop_limit, sender_rate, quiet, preference.";
     WAKE_TO_READ = Histogram "mcp_broker_wake_to_read_seconds" [] "seconds",
@@ -204,7 +204,7 @@ metrics! {
     QUESTIONS_CLOSED = Counter "mcp_broker_questions_closed_total" ["state"] "questions",
         "Questions that have ended. `state`: answered, declined, expired, cancelled.";
     WEBHOOK_FAILURES = Counter "mcp_broker_webhook_failures_total" [] "attempts",
-        "Attempts to tell a webhook or ntfy of a question that failed; each is repeated.";
+        "Failed attempts to send a question to a webhook or ntfy; each is repeated.";
     DESK_HUMANS = Gauge "mcp_broker_desk_humans" ["project", "presence"] "people",
         "People with a console at this replica. `presence`: present, idle, away.";
     YAPS = Counter "mcp_broker_yaps_total" [] "yaps",
@@ -226,13 +226,13 @@ metrics! {
     BACKEND_CALLS_PARKED = Gauge "mcp_broker_backend_calls_parked" ["project", "backend"] "calls",
         "Calls that wait for input of their caller, which has to call again.";
     BACKEND_PROCESSES = Gauge "mcp_broker_backend_processes" ["project", "backend"] "processes",
-        "Processes of programs, without their keepers and descendants; two while one is handed over to another, and more of one that not all callers share.";
+        "Processes of programs, without their keepers and descendants; two while a new one replaces the old one, and more if not all callers share one.";
     BACKEND_STARTS = Counter "mcp_broker_backend_starts_total" ["project", "backend", "reason"] "starts",
-        "Starts of backends: of a process or a connection. `reason`: wanted (by a call, with the broker, or to learn what it offers), crash (it has ended by itself or could not be started), change (of its files), config, operator, asking (an instance beside the main one, for callers that can be asked, or for a key or session), cancelled (a cancelled call did not end).";
+        "Starts of backends: of a process or a connection. `reason`: wanted (by a call, with the broker, or to learn what it offers), crash (it has exited, or could not be started), change (of its files), config, operator, asking (an instance in addition to the main one, for callers that can be asked, or for a key or session), cancelled (a cancelled call did not end).";
     BACKEND_BYTES = Counter "mcp_broker_backend_bytes_total" ["project", "backend", "direction"] "bytes",
         "Bytes of messages. `direction`: sent to the backend, or received.";
     BACKEND_LIST_CHANGES = Counter "mcp_broker_backend_list_changes_total" ["project", "backend"] "changes",
-        "How often a backend offered something else than before.";
+        "How often a backend changed what it offers.";
     BACKEND_DROPPED = Counter "mcp_broker_backend_dropped_total" ["project", "backend", "reason"] "messages",
         "Messages of backends that reached no caller, such as late answers.";
     SPANS_DROPPED = Counter "mcp_broker_trace_spans_dropped_total" [] "spans",

@@ -51,7 +51,7 @@ pub fn warnings(stats: &Stats, problems: Problems) -> Vec<Warning> {
         );
     }
     if let Some(why) = problems.configuration {
-        let text = format!("the configuration file cannot be used, and the one before is in force: {why}");
+        let text = format!("the configuration file cannot be used, and the previous one is in force: {why}");
         add("configuration", 1, text, "correct the file: the broker reads it again");
     }
     let counts: [(&str, u64, [&str; 2], &str); 4] = [

@@ -256,7 +256,7 @@ impl Application {
         {
             tracing::warn!(
                 connections = connections.len(),
-                "the shutdown grace is over: open connections are cut"
+                "the shutdown grace is over: cutting open connections"
             );
         }
         flush_events(&*storage).await;

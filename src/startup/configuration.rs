@@ -27,14 +27,14 @@ pub fn follow(
             tracing::info!(changed = is_new, "the configuration file was read again");
         }
         Err(error) => {
-            tracing::warn!(%error, "the configuration file is wrong and changes nothing");
+            tracing::warn!(%error, "the configuration file is wrong and was ignored");
             tell(Some(error));
         }
     };
     Watch::start(FilePatterns::file(file), changed, |reason| {
         tracing::warn!(
             reason,
-            "the configuration file cannot be followed: its changes need a new start"
+            "the configuration file cannot be watched: restart the broker after a change"
         );
     })
 }

@@ -48,7 +48,7 @@ pub async fn wait(connections: &Connections, transports: &LocalTransports, idle_
             continue;
         }
         if transports.withdraw_unless_used(connections).await {
-            tracing::info!(?idle_shutdown, has_upgrade, "no client uses the broker: it ends");
+            tracing::info!(?idle_shutdown, has_upgrade, "no client uses the broker: it stops");
             return;
         }
         rest::mark_activity();

@@ -119,7 +119,7 @@ pub async fn serve(config: &Config, of_client: GatewayOfClient) -> io::Result<Ex
     };
     connections.close_all(CloseReason::ShuttingDown);
     if timeout(config.shutdown_grace, connection).await.is_err() {
-        tracing::warn!("the shutdown grace is over: open calls are cut");
+        tracing::warn!("the shutdown grace is over: cutting open calls");
     }
     telemetry::shut_down(FLUSH_TIMEOUT);
     Ok(code)

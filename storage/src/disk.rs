@@ -280,7 +280,7 @@ fn lock_exclusively(path: &Path) -> io::Result<File> {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(io::Error::new(
             io::ErrorKind::ResourceBusy,
-            "another process has it; give each broker a folder of its own",
+            "another process uses it; give each broker its own folder",
         )),
         Err(TryLockError::Error(error)) => Err(error),
     }

@@ -83,7 +83,7 @@ fn open_disk(folder: &Path, settings: DiskSettings) -> io::Result<DiskStorage> {
             return Err(io::Error::new(error.kind(), text));
         }
         if !std::mem::replace(&mut has_told, true) {
-            tracing::info!(%error, "the data folder is in use: waiting for the process that has it");
+            tracing::info!(%error, "the data folder is in use: waiting for the process that uses it");
         }
         thread::sleep(FOLDER_RETRY_PAUSE);
     }
@@ -95,8 +95,8 @@ async fn redis(settings: RedisSettings, falls_back_to_memory: bool) -> io::Resul
         Ok(storage) => Ok(Arc::new(storage)),
         // Memory replaces a server that is unreachable. Any other error would come back at the next start.
         Err(error @ ConnectError::Unreachable { .. }) if falls_back_to_memory => {
-            tracing::warn!(%error, "Redis is unreachable: everything is in memory until the next start (redis_fallback)");
-            let why = "Redis could not be reached at the start: everything is in memory";
+            tracing::warn!(%error, "Redis is unreachable: the broker keeps everything in memory until the next start (redis_fallback)");
+            let why = "Redis could not be reached at the start: the broker keeps everything in memory";
             Ok(Arc::new(MemoryStorage::new_fallback(retention, why)))
         }
         Err(error) => Err(io::Error::other(format!("redis_url cannot be used: {error}"))),

@@ -95,7 +95,7 @@ fn a_first_question_appears_and_gets_an_answer_of_several_lines() {
     let Some(screen) = console(&broker, "mara", SIZE, "") else {
         return;
     };
-    screen.shows("no agent asks anything");
+    screen.shows("no agent is asking anything");
     let context = json!({"question": "Drop the old table?", "context": "Migration 42; 1.2 M rows", "urgency": "high"});
     let id = asks(&broker, "alice", context);
     screen.shows("Migration 42; 1.2 M rows");
@@ -233,7 +233,7 @@ fn declining_says_why_and_handing_over_moves_the_question_to_the_other_console()
         (&json!("ask the owner"), &json!("lena")),
         "{ended}"
     );
-    mara.shows("no agent asks anything");
+    mara.shows("no agent is asking anything");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn the_first_answer_wins_and_the_other_text_is_kept() {
     lena.shows("mara (typing)");
     opens(&lena, "Async or threads?");
     types(&lena, "t");
-    lena.shows("mara writes an answer. Take it over?");
+    lena.shows("mara is writing an answer. Take it over?");
     lena.presses(&["y"]);
     types(&lena, "hreads");
     lena.shows("hreads");

@@ -115,5 +115,5 @@ fn data_of_a_newer_version_are_found() {
     };
     DataFolder::open(&folder).unwrap().commit(vec![newer]).unwrap();
     let report = user.examines(&["--storage=disk", &flag]);
-    report.finds("error", "storage", &["are of version 99"]);
+    report.finds("error", "storage", &["have version 99"]);
 }

@@ -114,7 +114,7 @@ impl Report {
         Self { code, findings, text }
     }
 
-    /// Asserts that a check has a finding of this severity with these words. It has a cure where something is to be mended.
+    /// Asserts that a check has a finding of this severity with these words. It has a cure if something needs fixing.
     fn finds(&self, severity: &str, check: &str, words: &[&str]) -> &Value {
         let fits = |finding: &&Value| {
             let found = finding["found"].as_str().unwrap();
@@ -132,7 +132,7 @@ impl Report {
         finding
     }
 
-    /// Asserts that nothing is to be mended.
+    /// Asserts that nothing needs fixing.
     fn finds_nothing(&self) {
         for finding in &self.findings {
             assert!(
@@ -187,11 +187,11 @@ fn a_healthy_machine_with_a_data_folder_has_nothing_to_mend_and_keeps_it_as_it_i
 
     let broker = process::BrokerProcess::start(&["--storage=disk", &flag]);
     let report = user.examines(&["--storage=disk", &flag]);
-    report.finds("ok", "storage", &["belongs to a broker that runs"]);
+    report.finds("ok", "storage", &["belongs to a running broker"]);
     report.finds_nothing();
     broker.stop();
     let report = user.examines(&["--storage=disk", &flag]);
-    report.finds("ok", "storage", &["no process has it"]);
+    report.finds("ok", "storage", &["no process uses it"]);
     report.finds("ok", "storage", &["which this build reads"]);
     report.finds_nothing();
     let names: Vec<_> = fs::read_dir(&folder)
@@ -214,7 +214,7 @@ fn a_person_gets_a_table_with_the_cure_and_a_summary() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("ports          error    127.0.0.1:"), "{text}");
     assert!(
-        text.contains("\n                        to mend it: stop that program"),
+        text.contains("\n                        to fix it: stop that program"),
         "{text}"
     );
     assert!(text.ends_with("\nFound: errors: 1, warnings: 0.\n"), "{text}");

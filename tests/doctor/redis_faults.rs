@@ -19,7 +19,7 @@ fn a_healthy_redis_has_nothing_to_mend_and_is_left_as_it_is() {
     report.finds_nothing();
     report.finds("ok", "storage", &["answers (version"]);
     report.finds("ok", "storage", &["evicts nothing"]);
-    report.finds("ok", "storage", &["keeps its data over a restart"]);
+    report.finds("ok", "storage", &["keeps its data across a restart"]);
     report.finds("ok", "storage", &["the clock of Redis", "agrees"]);
     assert_eq!(redis.command(&["DBSIZE"]), "0");
     assert_eq!(redis.command(&["FUNCTION", "LIST"]), "");
@@ -68,7 +68,7 @@ fn a_redis_that_will_evict_once_it_has_a_limit_is_found() {
 fn a_redis_without_persistence_is_found() {
     let redis = Redis::start();
     let report = examine(&redis.url());
-    let finding = report.finds("warning", "storage", &["keeps nothing over a restart"]);
+    let finding = report.finds("warning", "storage", &["loses its data at a restart"]);
     assert!(
         finding["cure"].as_str().unwrap().contains("CONFIG SET appendonly yes"),
         "{finding}"

@@ -9,7 +9,7 @@ fn a_broker_that_runs_is_called_and_its_port_is_no_fault() {
     let broker = BrokerProcess::start(&[]);
     let report = User::new().examines_port(broker.address.port(), &[]);
     report.finds_nothing();
-    report.finds("ok", "ports", &["belongs to a broker that runs"]);
+    report.finds("ok", "ports", &["belongs to a running broker"]);
     report.finds("ok", "round trip", &["is healthy"]);
     report.finds("ok", "round trip", &["WebSocket, MCP 2026-07-28", "answered in"]);
 }

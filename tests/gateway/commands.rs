@@ -124,7 +124,7 @@ fn tools_are_ready_wait_need_a_person_or_are_unknown() {
         "{table:?}"
     );
     assert!(String::from_utf8(table.stdout).unwrap().contains("no program"));
-    // All backends, but those that are switched off.
+    // All backends, except those that are switched off.
     let all = cli(&gateway, &["ready", "--all", "--json"]);
     assert_eq!(all.status.code(), Some(11), "{all:?}");
     let shown: Value = serde_json::from_slice(&all.stdout).unwrap();

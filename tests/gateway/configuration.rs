@@ -104,7 +104,7 @@ fn a_wrong_file_changes_nothing_and_is_named() {
         assert!(listed.status.success());
         let said = String::from_utf8(listed.stderr).unwrap();
         assert!(
-            said.contains("what was read before holds") && said.contains(named),
+            said.contains("keeps the backends that it read before") && said.contains(named),
             "{said}"
         );
     }

@@ -279,7 +279,7 @@ fn a_full_disk_costs_nothing_but_the_memory_of_the_lists() {
     keeps_lists(&gateway, "fake", 2);
     assert!(tools_of(&client, "fake").contains(&"fresh".to_owned()));
     let log = gateway.log();
-    let told = log.matches("the lists of backends are in memory alone").count();
+    let told = log.matches("the lists of backends are only in memory").count();
     assert_eq!(told, 1, "{log}");
     drop(client);
     gateway.restarts(|_| ());

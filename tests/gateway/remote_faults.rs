@@ -569,7 +569,7 @@ fn leads_back(gateway: &Gateway) {
         let (state, reason) = reason_of(gateway);
         (state == "failed").then_some((state, reason))
     });
-    assert!(reason.contains("must not lead back"), "{reason}");
+    assert!(reason.contains("must not be the broker that calls it"), "{reason}");
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn the_file_of_mcpmon_is_found_in_the_working_directory_and_followed() {
     });
     replace_file(&file, "servers: [");
     eventually("the wrong file is named in the log", || {
-        gateway.log().contains("changes nothing").then_some(())
+        gateway.log().contains("is wrong and was ignored").then_some(())
     });
     assert_eq!(client.gets("third__echo", json!({}))["name"], "echo");
 }
@@ -99,7 +99,7 @@ fn the_level_of_the_log_is_that_of_the_file_unless_a_flag_names_another() {
         client.gets("one__echo", json!({}));
         replace_file(&file, "servers: [");
         eventually("a later line is logged", || {
-            gateway.log().contains("changes nothing").then_some(())
+            gateway.log().contains("is wrong and was ignored").then_some(())
         });
         gateway.log().contains("a backend has changed its state")
     };

@@ -137,7 +137,7 @@ fn a_broker_that_has_not_yet_described_itself_is_not_mistaken_for_another() {
     let mut of_another = info(&home);
     of_another["pid"] = json!(1);
     fs::write(&file, of_another.to_string()).unwrap();
-    let what = "the broker of this user is starting or ending; try again, or name a broker with --url";
+    let what = "the broker of this user is starting or stopping; try again, or name a broker with --url";
     let other = home.runs("inbox alice");
     assert!(other.refusal(1).contains(what), "{other:?}");
     fs::remove_file(file).unwrap();

@@ -1,4 +1,4 @@
-//! `mcp-broker dev`: brokers for development, any number side by side.
+//! `mcp-broker dev`: brokers for development, as many as you like.
 
 use std::{
     fs,

@@ -59,7 +59,7 @@ fn commands_use_the_key_of_the_environment() {
     assert_eq!(all.code, 1, "{all:?}");
     assert!(all.stdout.contains(VARIABLE), "{all:?}");
     // A process of the user can be ended by the user.
-    assert!(home.does("local stop").contains("ended at SIGTERM"));
+    assert!(home.does("local stop").contains("stopped at SIGTERM"));
     assert!(
         runs_with(&home, KEY, "dev stop --name try")
             .stdout

@@ -370,7 +370,7 @@ fn a_failed_start_is_told_with_its_reason_and_its_log() {
     let done = with_data("local start --instance two");
     let line = done.refusal(2);
     assert!(
-        line.contains("another process has it") && line.contains("two/broker.log"),
+        line.contains("another process uses it") && line.contains("two/broker.log"),
         "{line}"
     );
     assert_eq!(
@@ -518,7 +518,7 @@ fn a_restart_reads_the_file_first_and_keeps_the_broker_if_it_is_broken() {
             let done = home.runs(words);
             let line = done.refusal(2);
             assert!(
-                line.contains(says) && line.contains("a broker that runs goes on"),
+                line.contains(says) && line.contains("a running broker keeps running"),
                 "{line}"
             );
             assert_eq!(home.pid("status --json"), before, "{text}");

@@ -123,7 +123,7 @@ fn a_start_waits_for_the_process_that_has_the_data_folder() {
     let refused = home.runs("local start");
     let line = refused.refusal(2);
     assert!(
-        line.contains("another process has it") && line.contains("in use for 5 s") && line.contains("broker.log"),
+        line.contains("another process uses it") && line.contains("in use for 5 s") && line.contains("broker.log"),
         "{line}"
     );
     assert_eq!(home.runs(STATUS).code, 3, "nothing is left of it");

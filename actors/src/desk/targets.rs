@@ -94,7 +94,7 @@ impl Work {
         if page.gap && place.position.is_some() {
             tracing::warn!(
                 webhook = target.name(),
-                "the event log no longer has all events that were to be sent; going on with the oldest"
+                "the event log no longer has all events that had to be sent; continuing with the oldest"
             );
         }
         let stored = place;

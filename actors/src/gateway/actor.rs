@@ -446,7 +446,7 @@ impl Handler<Envelope<BackendDown>> for Gateway {
     /// The backend has failed, and its project goes on. It gets an actor again after a rest.
     fn handle(&mut self, Envelope { message, .. }: Envelope<BackendDown>, ctx: &mut Context<Self>) {
         let BackendDown(name) = message;
-        tracing::error!(project = %self.project, backend = %name, "the actor of a backend failed too often; it rests");
+        tracing::error!(project = %self.project, backend = %name, "the actor of a backend failed too often; it is not restarted");
         if let Some(child) = self.children.get(&name) {
             child.shared.change_view(|view| {
                 view.state = BackendState::Failed;

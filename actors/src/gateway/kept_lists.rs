@@ -148,7 +148,7 @@ impl KeptLists {
                 project = %self.project,
                 %backend,
                 %error,
-                "the lists of backends are in memory alone, because the storage does not take them"
+                "the lists of backends are only in memory, because the storage refuses them"
             );
         }
         outcome.ok()

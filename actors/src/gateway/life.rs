@@ -386,7 +386,7 @@ impl Life {
 
 /// Why an instance goes on although what it is started from has changed.
 fn not_replaced(reason: &str) -> String {
-    format!("the changed one does not start, so the one before it goes on: {reason}")
+    format!("the changed one does not start, so the previous one keeps running: {reason}")
 }
 
 /// The pause after this many crashes in a row.

@@ -10,8 +10,8 @@ pub enum BackendFailure {
     #[error("a backend \"{name}\" exists already: change it, or choose another name")]
     Exists { name: String },
     #[error(
-        "{backend}: a command runs as the user of the broker, and gateway_commands allows none to be added: the \
-         configuration file may have it, or use a url"
+        "{backend}: a command runs as the user of the broker, and gateway_commands does not allow you to add one: put it \
+         into the configuration file, or use a url"
     )]
     CommandNotAllowed { backend: String },
     #[error("{backend}: not running ({}){}", reason_or_state(reason.as_deref(), state), next_attempt(state, *retry_after))]

@@ -108,7 +108,7 @@ fn did_you_mean(similar: &[String]) -> String {
 fn closed_text(state: &str, by: Option<&str>) -> String {
     let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
     format!(
-        "the question was {state}{by} before this came, so nothing has changed: read it again; to add something, send its \
+        "the question was already {state}{by}, so nothing has changed: read it again; to add something, send its \
          asker a message"
     )
 }
@@ -296,7 +296,7 @@ impl BrokerError {
     pub fn listed_session_id(field: &str) -> Self {
         Self::invalid(
             field,
-            "an id from a list addresses a session and does not act as it: pass the session_id that register_session \
+            "an id from a list is an address and does not let you act as the session: pass the session_id that register_session \
              returned to you, or call register_session",
         )
     }

@@ -95,7 +95,9 @@ impl Registry {
             }
             Inserted::Full => {
                 let max = len_max.unwrap_or_default();
-                let text = format!("the project has its {max} protocols (max_protocols), and they stay");
+                let text = format!(
+                    "the project has {max} protocols, its maximum (max_protocols), and protocols cannot be removed"
+                );
                 return Err(BrokerError::forbidden(text));
             }
             Inserted::Exists(there) => there,

@@ -388,7 +388,7 @@ impl Authenticator {
             AuthError::Stranger(Stranger::UnknownUser) => Problem::new(
                 StatusCode::FORBIDDEN,
                 "forbidden",
-                "the user of this program is not known to the kernel of the broker: use a key, or set allow_anonymous = true",
+                "the broker cannot find out which user runs this program: use a key, or set allow_anonymous = true",
             ),
             AuthError::Stranger(Stranger::OtherUser) => Problem::new(
                 StatusCode::FORBIDDEN,

@@ -75,7 +75,7 @@ static PROMPTS: &[Prompt] = &[
             },
             Argument {
                 name: "role",
-                description: "What the agent is there for, shown to the others.",
+                description: "What the agent does, shown to the others.",
                 required: false,
                 is_address: false,
             },
@@ -91,7 +91,7 @@ static PROMPTS: &[Prompt] = &[
         arguments: &[
             Argument {
                 name: "goal",
-                description: "What is to be reached.",
+                description: "The goal.",
                 required: true,
                 is_address: false,
             },
@@ -125,7 +125,7 @@ static PROMPTS: &[Prompt] = &[
             },
             Argument {
                 name: "notes",
-                description: "What else the recipient has to know.",
+                description: "What else the recipient must know.",
                 required: false,
                 is_address: false,
             },

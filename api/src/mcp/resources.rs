@@ -60,14 +60,14 @@ pub fn list(has_backends: bool) -> Value {
             BACKENDS,
             "backends",
             "Backends",
-            "The MCP servers behind the gateway with their states. Subscribe to be told when one changes.",
+            "The MCP servers behind the gateway with their states. Subscribe to get a notification when one changes.",
         ),
         // Last, because a caller without a session cannot read it, and clients that try one resource take the first.
         entry(
             INBOX,
             "inbox",
             "Your inbox",
-            "How many messages wait for this connection's session. Subscribe to be told of new ones.",
+            "How many messages wait for this connection's session. Subscribe to get a notification of new ones.",
         ),
     ]
     .into_iter()
@@ -102,7 +102,7 @@ pub fn templates(has_backends: bool) -> Value {
             BACKEND_TEMPLATE,
             "backend",
             "Backend",
-            "One MCP server behind the gateway. Subscribe to be told of its states.",
+            "One MCP server behind the gateway. Subscribe to get a notification of its states.",
         ),
         entry(
             BACKEND_LOG_TEMPLATE,

@@ -249,8 +249,7 @@ impl<'a> Frame<'a> {
             };
         };
         if self.has_too_many_others() || method.len() > NAME_LEN_MAX {
-            let reason =
-                "Invalid Request: the method is too long, or the members beside the arguments are too many or too long";
+            let reason = "Invalid Request: the method is too long, or the members other than the arguments are too many or too long";
             return Err(invalid(id, reason));
         }
         let Some(method) = scan::string(method) else {

@@ -111,11 +111,11 @@ fn parse_protocol<'a>(arguments: &mut Arguments<'a>) -> Result<(Cow<'a, str>, Co
         (None, None) => Ok((TEXT_PROTOCOL.into(), TEXT_VERSION.into())),
         (Some(name), None) if name == TEXT_PROTOCOL => Ok((name, TEXT_VERSION.into())),
         (Some(_), None) => {
-            let reason = "required beside protocol_name: discover_protocols shows the versions";
+            let reason = "required with protocol_name: discover_protocols shows the versions";
             Err(BrokerError::invalid("protocol_version", reason))
         }
         (None, Some(_)) => {
-            let reason = "required beside protocol_version; without both the message is a plain text";
+            let reason = "required with protocol_version; without both the message is a plain text";
             Err(BrokerError::invalid("protocol_name", reason))
         }
     }

@@ -173,12 +173,12 @@ function Actions({ question, human, draft }) {
         claimed it and may be writing an answer.</p>`, run: () => session.claim(id).then(() => 'The question is yours.') })
     : run(session.claim(id), 'The question is yours.'));
   const decline = () => ask({ title: 'Decline to answer?', verb: 'Decline', isDangerous: true,
-    text: html`<p>The agent is told that it gets no answer, and why.</p>`,
+    text: html`<p>The agent gets a message that says why there is no answer.</p>`,
     fields: html`<label><span>Reason (optional)</span><textarea name="reason" maxlength="2000" rows="3" /></label>`,
     run: async ({ form }) => {
       await session.decline(id, form.reason.trim());
       draft.forget();
-      return 'Declined. The agent is told.';
+      return 'Declined. The agent gets a message.';
     } });
   const names = ['desk', ...(summary?.humans ?? []).map((one) => one.human).filter((one) => one !== human)];
   const handOver = () => ask({ title: 'Hand over this question?', verb: 'Hand over', text: html`<p>It keeps its age and its place.</p>`,

@@ -31,7 +31,7 @@ function ProjectPicker({ own }) {
 const LIVE = { live: 'Live', polled: 'Live', connecting: 'Connecting', lost: 'Reconnecting' };
 const HEARS = { polled: 'The page asks again every few seconds' };
 
-export const Live = ({ state }) => html`<span class="live" role="status" title=${HEARS[state] ?? 'Whether the page hears of events as they happen'}>${
+export const Live = ({ state }) => html`<span class="live" role="status" title=${HEARS[state] ?? 'Whether the page receives events as they happen'}>${
   LIVE[state] && html`<${Status} value=${state === 'polled' ? 'live' : state} label=${LIVE[state]} />`}</span>`;
 
 const NEXT = { system: 'light', light: 'dark', dark: 'system' };

@@ -123,7 +123,7 @@ function Tools({ backend, wanted }) {
       const found = tools.filter((row) => includes(`${row.tool} ${row.name ?? ''}`, wanted));
       return html`<${Table} caption="Tools" rows=${found.slice(0, TOOLS_MAX)} keyOf=${(row) => row.tool}
           empty=${tools.length ? { title: 'No tool matches.' }
-            : { title: 'No tools.', text: 'A backend tells its tools when it has been started.' }} columns=${[
+            : { title: 'No tools.', text: 'A backend lists its tools once it has started.' }} columns=${[
             { title: 'Name for clients', render: (row) => (row.name ? html`<code><${Text} value=${row.name} max=${80} /></code>`
               : html`<span class="faint">not offered</span>`) },
             { title: 'Name at the backend', render: (row) => html`<code><${Text} value=${row.tool} max=${80} /></code>` },

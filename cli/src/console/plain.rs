@@ -10,7 +10,7 @@ use super::view::{clock, name, prose};
 const WIDTH: usize = 100;
 
 const HELP: &str = "\
-A line is the answer. A line that ends in \\ goes on with the next one. Numbers choose options: 1 or 1,3.
+A line is the answer. A line that ends in \\ continues on the next one. Numbers choose options: 1 or 1,3.
 /decline [REASON]   /hand NAME [NOTE]   /skip   /list   /pause   /help   /quit   //text is an answer that begins with /
 /write NAME TEXT sends a message to an agent   /read marks the messages that came as read";
 
@@ -243,7 +243,7 @@ impl Plain {
             "pause" => {
                 self.model.press_quietly(Key::Escape);
                 self.press(&[Key::Char('p')]);
-                let said = if self.model.is_paused { "paused" } else { "goes on" };
+                let said = if self.model.is_paused { "paused" } else { "resumed" };
                 self.line(format!("✅ {said}"));
                 if self.current.is_some() {
                     self.press(&[Key::Enter]);

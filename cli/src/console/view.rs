@@ -29,7 +29,7 @@ const HELP: &[(&str, &str)] = &[
     ("arrows, PgUp, PgDn, Home, End", "choose a question"),
     ("Enter, Tab", "open the answer; Tab: next question of a form"),
     ("Esc", "back to the list; there: clear the search"),
-    ("1 to 9", "choose an option while no text is written"),
+    ("1 to 9", "choose an option while the answer has no text"),
     ("Up, Down, Space", "move to an option, choose it"),
     ("o", "other: a text in place of an option"),
     ("Ctrl-D", "send; of a form: first the next open question"),
@@ -45,7 +45,7 @@ const HELP: &[(&str, &str)] = &[
     ("H, y", "earlier questions; all yaps"),
     ("p, a", "pause: no new questions come here; away"),
     ("Alt and a letter", "a key of the list while the answer is open"),
-    ("q, Ctrl-C", "quit: what is written is kept as a draft"),
+    ("q, Ctrl-C", "quit: unsent text is kept as a draft"),
 ];
 
 /// Draws the whole screen. Returns by how many lines the text can be scrolled at most.
@@ -281,7 +281,7 @@ fn draw_prompt(frame: &mut Frame<'_>, area: Rect, prompt: &Prompt, theme: &Theme
         PromptKind::Search => "search: ".to_owned(),
         PromptKind::WriteTo => "write to (the name of an agent): ".to_owned(),
         PromptKind::Write { name: peer, .. } => format!("to {} (Enter sends, Esc goes back): ", name(peer)),
-        PromptKind::TakeOver { from, .. } => format!("{} writes an answer. Take it over? [y/N] ", name(from)),
+        PromptKind::TakeOver { from, .. } => format!("{} is writing an answer. Take it over? [y/N] ", name(from)),
         PromptKind::SendOpen { open: 1, .. } => "one question has no answer. Send without it? [y/N] ".to_owned(),
         PromptKind::SendOpen { open, .. } => format!("{open} questions have no answer. Send without them? [y/N] "),
     };

@@ -56,7 +56,7 @@ pub fn command() -> Command {
                 .value_name("TIME")
                 .default_value(DURATION_DEFAULT)
                 .value_parser(duration)
-                .help("How long to play. The story is told to its end, which takes ten seconds at least"),
+                .help("How long to play, at least ten seconds. The story always plays to its end"),
         )
         .arg(
             Arg::new("port")
@@ -78,9 +78,9 @@ pub fn command() -> Command {
 const ABOUT: &str = "\
 Start a broker that keeps nothing, and play a team of agents for a few minutes.
 
-The broker listens on 127.0.0.1, asks for no key, and ends with the demo or with Ctrl-C. The agents talk
+The broker listens on 127.0.0.1, asks for no key, and stops with the demo or with Ctrl-C. The agents talk
 to it over WebSocket and HTTP like any other client: they register, negotiate, work in threads,
-broadcast, fall silent and come back, and leave dead letters that are redriven. They share an MCP server
+broadcast, fall silent and come back, and redrive dead letters. They share an MCP server
 behind the gateway, and ask you a question. Watch them on the dashboard and answer at the desk, whose
 addresses are printed first.";
 
@@ -115,7 +115,7 @@ pub fn run(demo: &Demo, broker: &'static dyn Broker) -> Result<(), CliError> {
     let broker = EmbeddedBroker::start_until_signal(broker, &settings).map_err(CliError::Failed)?;
     let address = broker.address;
     print(&format!(
-        "A broker of its own plays until the end of the demo; Ctrl-C ends it earlier.\n\n\
+        "A broker of its own runs until the end of the demo; Ctrl-C stops it earlier.\n\n\
          dashboard  http://{address}/dashboard\n\
          desk       http://{address}/desk\n\
          REST       http://{address}/api/v1/sessions (described at http://{address}/docs)\n\
@@ -126,7 +126,7 @@ pub fn run(demo: &Demo, broker: &'static dyn Broker) -> Result<(), CliError> {
         Ok(()) | Err(Stop::Ended) => {}
         // What fails while the broker stops is no failure.
         Err(Stop::Failed(_)) if broker.is_interrupted() => {}
-        Err(Stop::Failed(reason)) => return Err(CliError::Failed(format!("the demo cannot go on: {reason}"))),
+        Err(Stop::Failed(reason)) => return Err(CliError::Failed(format!("the demo cannot continue: {reason}"))),
     }
     drop(stage);
     drop(broker);

@@ -28,7 +28,7 @@ pub fn check(name: &'static str, config: &Config) -> Vec<Finding> {
             let ms = time.as_millis();
             Finding::warning(
                 name,
-                format!("a sync takes {ms} ms: every message that is accepted waits for one"),
+                format!("a sync takes {ms} ms, and every accepted message waits for one"),
             )
             .cure("put data_dir on a local disk: mcp-broker serve --storage disk --data-dir FOLDER")
         }
@@ -43,8 +43,8 @@ fn state(name: &'static str, folder: &str, report: &FolderReport) -> Finding {
     match &report.refusal {
         Some(why) => Finding::error(name, format!("data_dir {folder} is refused: {why}"))
             .cure(format!("run chmod 700 {folder}, or name a folder inside it")),
-        None if report.is_locked => Finding::ok(name, format!("data_dir {folder} belongs to a broker that runs")),
-        None if report.exists => Finding::ok(name, format!("data_dir {folder} is there, and no process has it")),
+        None if report.is_locked => Finding::ok(name, format!("data_dir {folder} belongs to a running broker")),
+        None if report.exists => Finding::ok(name, format!("data_dir {folder} exists, and no process uses it")),
         None => Finding::ok(
             name,
             format!("data_dir {folder} does not exist: the first start creates it"),
@@ -55,14 +55,12 @@ fn state(name: &'static str, folder: &str, report: &FolderReport) -> Finding {
 fn layout_finding(name: &'static str, folder: &str, layout: &Result<u32, String>) -> Finding {
     match layout {
         Ok(version) if *version > LAYOUT_VERSION => {
-            let found =
-                format!("the data in {folder} are of version {version}, and this build reads up to {LAYOUT_VERSION}");
+            let found = format!(
+                "the data in {folder} have version {version}, and this build reads versions up to {LAYOUT_VERSION}"
+            );
             Finding::error(name, found).cure("run the newer mcp-broker that wrote them, or name another --data-dir")
         }
-        Ok(version) => Finding::ok(
-            name,
-            format!("the data are of version {version}, which this build reads"),
-        ),
+        Ok(version) => Finding::ok(name, format!("the data have version {version}, which this build reads")),
         Err(error) => Finding::error(name, format!("the data in {folder} cannot be read: {error}"))
             .cure("restore a backup of the folder, or name another --data-dir"),
     }
@@ -74,7 +72,7 @@ fn space_finding(name: &'static str, folder: &str, space: DiskSpace) -> Finding 
     let cure = "free space there, or name another disk: --data-dir FOLDER";
     if space.free < reserve {
         let needed = megabytes(reserve);
-        let found = format!("{free} MB are free for {folder}: below {needed} MB no message is accepted");
+        let found = format!("{free} MB are free for {folder}: below {needed} MB the broker accepts no message");
         return Finding::error(name, found).cure(cure);
     }
     if space.free < reserve.saturating_mul(2) {

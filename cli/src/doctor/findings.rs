@@ -118,7 +118,7 @@ pub fn table_text(findings: &[Finding]) -> String {
         );
         if let Some(cure) = &finding.cure {
             let label = if finding.severity.is_to_mend() {
-                "to mend it"
+                "to fix it"
             } else {
                 "hint"
             };
@@ -128,7 +128,7 @@ pub fn table_text(findings: &[Finding]) -> String {
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let summary = match (errors, warnings) {
-        (0, 0) => "Nothing is to be mended.".to_owned(),
+        (0, 0) => "Nothing needs fixing.".to_owned(),
         (errors, warnings) => format!("Found: errors: {errors}, warnings: {warnings}."),
     };
     let _ = writeln!(text, "\n{summary}");
@@ -154,6 +154,6 @@ mod tests {
                      {\"check\":\"ports\",\"severity\":\"error\",\"found\":\"\\u001b[31mtaken\",\"cure\":\"choose another --port\"}\n";
         assert_eq!(json_text(&findings), lines);
         assert!(worst(&findings).is_to_mend() && !worst(&findings[..1]).is_to_mend());
-        assert!(table_text(&findings[..1]).ends_with("\nNothing is to be mended.\n"));
+        assert!(table_text(&findings[..1]).ends_with("\nNothing needs fixing.\n"));
     }
 }

@@ -45,7 +45,7 @@ fn check_port(address: SocketAddr, flag: &str) -> Finding {
     if let Some(version) = broker_version(address) {
         return Finding::ok(
             NAME,
-            format!("{address} belongs to a broker that runs (version {version})"),
+            format!("{address} belongs to a running broker (version {version})"),
         );
     }
     let owner = owner_of_port(address.port()).unwrap_or_else(|| "another program".to_owned());

@@ -87,8 +87,7 @@ fn ability(name: &'static str, report: &ServerReport) -> Vec<Finding> {
     }
     if report.has_foreign_schema() {
         let version = report.schema.as_deref().unwrap_or_default();
-        let found =
-            format!("the data in Redis at {at} are of schema version {version}, which this build does not read");
+        let found = format!("the data in Redis at {at} have schema version {version}, which this build does not read");
         let cure = "run the mcp-broker that wrote them, or use another database: redis://HOST:PORT/1";
         findings.push(Finding::error(name, found).cure(cure));
     }
@@ -122,7 +121,7 @@ fn set_cure(at: &str, setting: &str) -> String {
     } else {
         format!(" -u redis://{at}")
     };
-    format!("run redis-cli{server} CONFIG SET {setting}, and set it in redis.conf, too")
+    format!("run redis-cli{server} CONFIG SET {setting}, and set it in redis.conf too")
 }
 
 fn persistence_finding(name: &'static str, at: &str, persistence: Persistence) -> Finding {
@@ -130,14 +129,14 @@ fn persistence_finding(name: &'static str, at: &str, persistence: Persistence) -
     match persistence {
         Persistence::AppendOnly => Finding::ok(
             name,
-            format!("Redis at {at} keeps its data over a restart (appendonly)"),
+            format!("Redis at {at} keeps its data across a restart (appendonly)"),
         ),
         Persistence::Snapshots => {
-            let found = format!("Redis at {at} has snapshots alone: a restart loses what came after the last one");
+            let found = format!("Redis at {at} has only snapshots: a restart loses everything after the last one");
             Finding::note(name, found).cure(cure)
         }
         Persistence::None => {
-            let found = format!("Redis at {at} keeps nothing over a restart: no appendonly, no save");
+            let found = format!("Redis at {at} loses its data at a restart: no appendonly, no save");
             Finding::warning(name, found).cure(cure)
         }
     }

@@ -63,7 +63,7 @@ fn warnings(health: &Value) -> Vec<Finding> {
 
 fn version_finding(health: &Value) -> Option<Finding> {
     let (theirs, ours) = (text(health, "version"), env!("CARGO_PKG_VERSION"));
-    let found = format!("the broker that runs has version {theirs}, and this program {ours}");
+    let found = format!("the running broker has version {theirs}, and this program {ours}");
     (theirs != ours).then(|| Finding::note(NAME, found).cure("restart the broker if it was updated"))
 }
 
@@ -75,7 +75,7 @@ fn text<'a>(object: &'a Value, name: &str) -> &'a str {
 fn own_trips(broker: &'static dyn Broker, url: &str) -> Vec<Finding> {
     let mut findings = vec![Finding::note(
         NAME,
-        format!("no broker runs at {url}: one inside this command is called instead"),
+        format!("no broker runs at {url}: this check starts one of its own"),
     )];
     let broker = EmbeddedBroker::start(broker, &[("port", "0")]);
     let access = broker.as_ref().map_err(Clone::clone).and_then(|broker| {

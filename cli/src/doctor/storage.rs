@@ -13,7 +13,7 @@ pub fn check(setup: &Setup) -> Vec<Finding> {
     };
     match config.storage {
         StorageKind::Memory => {
-            let found = "storage = memory: sessions and messages are lost when the broker ends";
+            let found = "storage = memory: sessions and messages are lost when the broker stops";
             vec![Finding::note(NAME, found).cure("mcp-broker serve --storage disk keeps them")]
         }
         StorageKind::Disk => disk::check(NAME, config),

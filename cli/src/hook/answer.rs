@@ -84,7 +84,7 @@ pub fn waiting(mail: &MailSummary) -> Option<String> {
 fn introduction(conversation: &str) -> String {
     let metadata = json!({"conversation": conversation});
     format!(
-        "mcp-broker: to be told of messages in this conversation, call register_session with the metadata {metadata}."
+        "mcp-broker: to hear about messages in this conversation, call register_session with the metadata {metadata}."
     )
 }
 

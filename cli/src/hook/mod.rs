@@ -33,20 +33,20 @@ pub const NAME: &str = "hook";
 
 /// The exit codes of hooks.
 const HOOK_EXIT_CODES: &str = "\
-Exit codes: 0 done, or there is nothing to say; 1 wrong command line or input; 2 (wait alone) messages wait, and stderr says so.";
+Exit codes: 0 done, or nothing to report; 1 wrong command line or input; 2 (only wait) messages are waiting: stderr has a line about them.";
 
 const ABOUT: &str = "\
-Tell an agent about its messages, from the hooks of its client. mcp-broker setup CLIENT --hooks installs them.
+Report an agent's messages to it, from the hooks of its client. mcp-broker setup CLIENT --hooks installs them.
 
 A hook reads the JSON of the client from stdin, finds the session of the conversation at the broker of the user, and
-prints what the client is to tell the agent: how many messages wait and from whom, never their content. Without a broker
+prints a line for the agent: how many messages are waiting and from whom, never their content. Without a broker
 it prints nothing.";
 
 const WAIT_ABOUT: &str = "\
-Wait in the background until messages wait, and then end with code 2 and one line on stderr.
+Wait in the background until messages arrive, and then exit with code 2 and one line on stderr.
 
 For a hook of Claude Code with asyncRewake: it begins a turn in an idle conversation. A second one of the same
-conversation ends at once, and each ends with its client.";
+conversation exits at once, and each exits with its client.";
 
 /// What a hook is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,16 +90,19 @@ pub fn command() -> Command {
         .value_name("JSON")
         .help("What Codex appends to the command; its last argument counts");
     Command::new(NAME)
-        .about("Tell an agent about its messages, from the hooks of its client")
+        .about("Report an agent's messages to it, from the hooks of its client")
         .long_about(ABOUT)
         .subcommand_required(true)
         .subcommand(
-            task("wait", "Wait until messages wait; for an idle agent")
+            task("wait", "Wait until messages arrive; for an idle agent")
                 .long_about(WAIT_ABOUT)
                 .arg(check),
         )
-        .subcommand(task("stop", "At the end of a turn: go on if messages wait"))
-        .subcommand(task("prompt", "At the begin of a session or a turn: say what waits"))
+        .subcommand(task("stop", "At the end of a turn: continue if messages are waiting"))
+        .subcommand(task(
+            "prompt",
+            "At the start of a session or a turn: report the waiting messages",
+        ))
         .subcommand(task(
             "activity",
             "Report whether a turn runs, after the name of the event",

@@ -70,7 +70,7 @@ pub fn start_dev(paths: &LocalPaths, options: &DevOptions) -> Result<bool, CliEr
     if local::is_alive(paths).unwrap_or(false) {
         if DevOptions::read(paths) != *options {
             return Err(CliError::Failed(format!(
-                "{} runs with other options; {} ends it",
+                "{} runs with other options; {} stops it",
                 paths.instance,
                 paths.instance.command_line("stop")
             )));
@@ -94,8 +94,8 @@ pub fn ended_text(instance: &Instance, stopped: Stopped) -> String {
     match stopped {
         Stopped::WasDead => format!("{instance} does not run\n"),
         Stopped::Asked => format!("{instance} has ended\n"),
-        Stopped::Terminated => format!("{instance} could not be asked and ended at SIGTERM\n"),
-        Stopped::Killed => format!("{instance} did not end in time and was killed\n"),
+        Stopped::Terminated => format!("{instance} did not answer and stopped at SIGTERM\n"),
+        Stopped::Killed => format!("{instance} did not stop in time and was killed\n"),
     }
 }
 

@@ -69,7 +69,7 @@ impl Logs {
         let unreadable = |error: io::Error| CliError::Failed(format!("the log {}: {error}", path.display()));
         let mut file = File::open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound if !self.follows => CliError::Failed(format!(
-                "there is no log {}: the broker was never started; {} starts it",
+                "there is no log {}: the broker has never run; {} starts it",
                 path.display(),
                 paths.instance.command_line("start")
             )),

@@ -43,19 +43,19 @@ Exit codes: 0 it runs, 3 it does not run, 4 it does not run and has left files, 
 command line, or a folder or a key that cannot be used.";
 /// Exit codes of the commands that change something.
 const CODES: &str = "\
-Exit codes: 0 done, 1 failed, 2 wrong command line, or a setting, a folder or a key with which it fails each time.";
+Exit codes: 0 done, 1 failed, 2 wrong command line, or a setting, a folder or a key that cannot be used.";
 
 const LOCAL_ABOUT: &str = "\
 Start, stop and show the broker of this user on this machine.
 
-mcp-broker connect starts it by itself, and it ends when no agent has used it for idle_shutdown (30 min).
+mcp-broker connect starts it, and it stops when no agent has used it for idle_shutdown (30 min).
 Its settings come from MCP_BROKER_* variables and from the file that MCP_BROKER_CONFIG names.";
 
 const DEV_ABOUT: &str = "\
-Start, stop and show brokers for development on this machine, any number side by side.
+Start, stop and show brokers for development on this machine, as many as you like.
 
-Such a broker keeps its messages in memory, listens on a free port, and does not end by itself. Agents do
-not find it, except with mcp-broker connect --instance dev/NAME.
+Such a broker keeps its messages in memory, listens on a free port, and runs until you stop it. Agents find it
+only with mcp-broker connect --instance dev/NAME.
 
   mcp-broker dev start --name try
   mcp-broker call --dev=try register_session name=alice
@@ -121,17 +121,17 @@ fn of_user() -> [Command; 5] {
     [
         command(
             "start",
-            "Start the broker of this user unless it runs, and wait until it serves, 30 s at most",
+            "Start the broker of this user unless it runs, and wait until it serves, at most 30 s",
         )
         .args([instance(), json_flag()]),
         command(
             "stop",
-            "End the broker of this user after what is under way is finished",
+            "Stop the broker of this user once the requests in progress are finished",
         )
         .args([instance(), grace()]),
         command(
             "restart",
-            "End the broker of this user and start it again; agents connect again by themselves",
+            "Stop the broker of this user and start it again; agents reconnect automatically",
         )
         .args([instance(), grace(), json_flag()]),
         status_command("status", "Show whether the broker of this user runs, and its agents").arg(instance()),
@@ -141,7 +141,7 @@ fn of_user() -> [Command; 5] {
 
 fn dev_command() -> Command {
     Command::new("dev")
-        .about("Start, stop and show brokers for development on this machine, any number side by side")
+        .about("Start, stop and show brokers for development on this machine, as many as you like")
         .long_about(DEV_ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -152,13 +152,13 @@ fn dev_command() -> Command {
                     "transport",
                     "WORD",
                     TRANSPORTS,
-                    "fifo: a pair of FIFOs beside the socket, for one client at a time",
+                    "fifo: also a pair of FIFOs, for one client at a time",
                 )
                 .default_value(TRANSPORTS[0]),
                 text(
                     "http",
                     "PORT",
-                    "Port of the HTTP server on 127.0.0.1; 0 takes a free one, with off there is no port",
+                    "Port of the HTTP server on 127.0.0.1; 0 takes a free one, off opens none",
                 )
                 .default_value("0")
                 .value_parser(parse_http),
@@ -166,7 +166,7 @@ fn dev_command() -> Command {
                     "storage",
                     "WORD",
                     STORAGES,
-                    "Where messages are kept; memory loses them when the broker ends",
+                    "Where the broker keeps messages; memory loses them when the broker stops",
                 )
                 .default_value(STORAGES[0]),
                 switch(
@@ -176,11 +176,11 @@ fn dev_command() -> Command {
                 json_flag(),
             ]),
         )
-        .subcommand(command("stop", "End a broker for development").args([name(), all("End all of them"), grace()]))
+        .subcommand(command("stop", "Stop a broker for development").args([name(), all("Stop all of them"), grace()]))
         .subcommand(
             command(
                 "restart",
-                "End a broker for development and start it with the options of its start",
+                "Stop a broker for development and start it with the same options",
             )
             .args([name(), grace(), json_flag()]),
         )
@@ -192,7 +192,7 @@ fn dev_command() -> Command {
         .subcommand(
             command(
                 "cleanup",
-                "Remove the runtime folders of brokers for development that do not run; ends none",
+                "Remove the runtime folders of brokers for development that do not run; stop none",
             )
             .args([switch("dry-run", "Only print what would be removed"), json_flag()]),
         )
@@ -222,7 +222,7 @@ fn status_command(name: &'static str, about: &'static str) -> Command {
 
 fn logs_command() -> Command {
     command("logs", "Show the last lines of the log of the broker").args([
-        switch("follow", "Go on with each new line until Ctrl-C").short('f'),
+        switch("follow", "Print each new line until Ctrl-C").short('f'),
         number("lines", 0, "How many of the last lines are shown")
             .short('n')
             .default_value("100"),
@@ -255,7 +255,7 @@ fn grace() -> Arg {
     duration(
         "grace",
         0..=3600,
-        "Time that the broker has to end before it is killed, from 0s to 1h",
+        "Time that the broker has to stop before it is killed, from 0s to 1h",
     )
     .default_value("10s")
 }
@@ -402,7 +402,9 @@ impl LocalCommand {
             Verb::Restart { instance, grace, env } => {
                 // What cannot start again is not stopped.
                 serve::check_settings(&instance, env).map_err(|line| {
-                    CliError::Usage(format!("{line}; nothing was restarted, and a broker that runs goes on"))
+                    CliError::Usage(format!(
+                        "{line}; nothing was restarted, and a running broker keeps running"
+                    ))
                 })?;
                 end(&instance, grace)?;
                 started(&instance, start, &output)?;

@@ -156,7 +156,7 @@ impl Report {
             Err(AttachError::NotRunning { .. }) => match local::is_alive(paths) {
                 Ok(false) => report.stale = local::files(paths),
                 Ok(true) => {
-                    report.unknown = Some("a broker lives and has no socket: it is starting or ending".to_owned());
+                    report.unknown = Some("a broker runs and has no socket: it is starting or stopping".to_owned());
                 }
                 Err(error) => report.unknown = Some(format!("{}: {error}", paths.life_lock.display())),
             },
@@ -328,7 +328,7 @@ impl Report {
                 0 => format!("{name} does not run"),
                 files => {
                     let files = counted(files as u64, "file");
-                    format!("{name} does not run; a dead broker has left {files}, which the next start replaces")
+                    format!("{name} does not run; a dead broker left {files}, which the next start replaces")
                 }
             };
         }

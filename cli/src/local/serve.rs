@@ -82,7 +82,7 @@ struct Prepared {
 fn prepare(serve: LocalServe) -> Result<Prepared, String> {
     let paths = LocalPaths::of(&serve.instance).map_err(|error| error.to_string())?;
     let life = LifeLock::take(&paths).map_err(|error| match error {
-        LockError::Held => format!("a broker of the instance {} lives already", serve.instance),
+        LockError::Held => format!("a broker of the instance {} runs already", serve.instance),
         LockError::Io(error) => format!("{} cannot be used: {error}", paths.life_lock.display()),
     })?;
     // The process keeps the lock until it has ended, because it uses the data folder until then.
@@ -138,7 +138,7 @@ fn name_folder(paths: &LocalPaths) {
         .create(paths.state_folder())
         .and_then(|()| write_private(&paths.pointer(), text.as_encoded_bytes()));
     if let Err(error) = written {
-        tracing::debug!(%error, "the runtime folder could not be named beside the data");
+        tracing::debug!(%error, "the path of the runtime folder could not be written next to the data");
     }
 }
 

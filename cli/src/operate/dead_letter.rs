@@ -26,12 +26,7 @@ pub struct DeadLetter {
 /// The flags that select dead letters.
 pub fn filters() -> [Arg; 3] {
     [
-        choice(
-            "reason",
-            "REASON",
-            REASONS,
-            "Only messages that were given up for this reason",
-        ),
+        choice("reason", "REASON", REASONS, "Only dead letters with this reason"),
         text(
             "session",
             "SESSION",

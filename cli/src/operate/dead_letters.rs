@@ -21,7 +21,7 @@ pub const NAME: &str = "dead-letters";
 /// The command with its help.
 pub fn command() -> Command {
     Command::new(NAME)
-        .about("List the messages that were given up, oldest first, or send them again")
+        .about("List the dead letters, oldest first, or send them again")
         .args(dead_letter::filters())
         .arg(switch(
             "payload",

@@ -32,11 +32,11 @@ const CONCLUDED_MAX: usize = 100;
 const OUTCOMES: &[&str] = &["done", "blocked", "rejected"];
 
 const ABOUT: &str = "\
-Show what waits for a session, oldest first, without taking it: no message is delivered by looking at it.
+Show the messages that wait for a session, oldest first. Looking at a message does not deliver it.
 
 With --take the command acts as the session: it registers its name, receives the messages, prints them with
-their payloads, and acknowledges them once they are printed. The session has to belong to the key. An agent
-that is connected under this name would lose its connection, so an active session is refused without --force.
+their payloads, and acknowledges them once they are printed. The session must belong to the key. An agent
+that is connected under this name would lose its connection, so --take refuses an active session without --force.
 
 The senders can read --outcome and --note, for instance with mcp-broker messages MESSAGE_ID. A message with the
 outcome rejected becomes a dead letter.";
@@ -44,7 +44,7 @@ outcome rejected becomes a dead letter.";
 /// The command with its help.
 pub fn command() -> Command {
     Command::new(NAME)
-        .about("Show what waits for a session, or take it")
+        .about("Show the messages that wait for a session, or take them")
         .long_about(ABOUT)
         .arg(session())
         .arg(switch("take", "Receive and acknowledge the messages as the session").visible_alias("ack"))

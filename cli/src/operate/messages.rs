@@ -26,7 +26,7 @@ const PRIORITIES: &[&str] = &["low", "normal", "high", "urgent"];
 const STATUSES: &[&str] = &["queued", "delivered", "acknowledged", "expired", "dead_lettered"];
 
 const ABOUT: &str = "\
-List what was said, newest first, show the life of one message, or export the history.
+List messages, newest first, show the life of one, or export the history.
 
 The broker remembers messages for the time of its setting message_history. A key of scope member sees the
 messages that its own sessions sent or got.";
@@ -34,7 +34,7 @@ messages that its own sessions sent or got.";
 /// The command with its help.
 pub fn command() -> Command {
     Command::new(NAME)
-        .about("List what was said, newest first, show the life of one message, or export the history")
+        .about("List messages, newest first, show the life of one, or export the history")
         .long_about(ABOUT)
         .arg(
             Arg::new("message")
@@ -85,7 +85,7 @@ pub fn command() -> Command {
                 .value_name("FILE")
                 .value_parser(ValueParser::path_buf())
                 .conflicts_with("message")
-                .help("Write all of them into a new file, as JSON, one message a line"),
+                .help("Write all of them into a new file, as JSON, one message per line"),
         )
         .arg(switch("force", "Replace the file of --export if it exists").requires("export"))
 }

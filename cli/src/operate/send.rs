@@ -31,9 +31,8 @@ const WAIT_SECONDS: u64 = 30;
 const ABOUT: &str = "\
 Send a message to one session, present or absent, or to all that speak its protocol.
 
-The message is a text, unless --protocol names a protocol: then its payload has to fit the schema of the
-protocol, which is registered before. The sender is a session that belongs to the key; a name that no session
-has is registered.";
+The message is a text, unless --protocol names a registered protocol: then its payload must fit the schema of the
+protocol. The sender is a session that belongs to the key; a new name is registered.";
 
 /// The command with its help.
 pub fn command() -> Command {
@@ -64,7 +63,7 @@ pub fn command() -> Command {
                 .help("The text, or a JSON object; @FILE holds one of them, - reads it from stdin"),
         )
         .arg(choice("priority", "PRIORITY", PRIORITIES, "Urgency"))
-        .arg(number("ttl", 1, "Seconds after which it is not delivered any longer"))
+        .arg(number("ttl", 1, "Seconds after which it expires"))
         .arg(text(
             "thread",
             "ID",
@@ -98,7 +97,7 @@ pub fn command() -> Command {
             )
             .requires("wait"),
         )
-        .after_help("Exit code 3: the message was accepted, and does not have the status of --wait after --timeout.")
+        .after_help("Exit code 3: the message was accepted, and did not reach the status of --wait within --timeout.")
 }
 
 #[derive(Debug)]
@@ -227,7 +226,7 @@ impl Send {
             return Ok(());
         }
         Err(CliError::TimedOut(format!(
-            "the message is accepted and not {wanted} after {seconds} s; see mcp-broker messages {}",
+            "the message is accepted, and not {wanted} after {seconds} s; see mcp-broker messages {}",
             sent.message_id
         )))
     }

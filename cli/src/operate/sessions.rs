@@ -41,7 +41,7 @@ pub fn command() -> Command {
         .arg(text("feature", "NAME", "Only sessions that declare this feature").conflicts_with("session"))
         .arg(text("query", "TEXT", "Only sessions with this text in their name or id").conflicts_with("session"))
         .arg(choice("sort", "BY", SORTS, "What they are sorted by").conflicts_with("session"))
-        .arg(switch("reverse", "Begin with the last ones").conflicts_with("session"))
+        .arg(switch("reverse", "Reverse the order").conflicts_with("session"))
         .arg(limit(LIMIT_MAX, "100", "The most sessions to list").conflicts_with("session"))
 }
 

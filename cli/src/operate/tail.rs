@@ -29,8 +29,8 @@ const ABOUT: &str = "\
 Print events as they happen: sessions, protocols, messages without their payloads, dead letters, actors, and with
 a key of scope admin the audit.
 
-When the connection is lost, the command connects again and goes on behind the last event. A line with the topic
-gap tells of events that are missing. It ends with Ctrl-C, when its reader closes the pipe, or with --limit.";
+When the connection is lost, the command connects again and continues after the last event. A line with the topic
+gap reports missing events. The command ends with Ctrl-C, when its reader closes the pipe, or with --limit.";
 
 /// The command with its help.
 pub fn command() -> Command {
@@ -45,7 +45,7 @@ pub fn command() -> Command {
         .arg(text(
             "after",
             "EVENT_ID",
-            "Begin behind this event, as far as it is kept",
+            "Begin after this event, if the broker still has it",
         ))
         .arg(number("limit", 1, "End after this many events"))
 }

@@ -25,13 +25,13 @@ pub const NAME: &str = "wait";
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 
 const ABOUT: &str = "\
-Wait until a message waits for a session, and say how many do. Nothing is taken: mcp-broker inbox shows or takes
-them. Messages that were pushed to a connected agent do not wait.";
+Wait until a session has a message waiting, and print how many there are. The command takes none: mcp-broker inbox
+shows or takes them. Messages that were pushed to a connected agent do not count.";
 
 /// The command with its help.
 pub fn command() -> Command {
     Command::new(NAME)
-        .about("Wait until a message waits for a session")
+        .about("Wait until a session has a message waiting")
         .long_about(ABOUT)
         .arg(session())
         .arg(duration(

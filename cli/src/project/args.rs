@@ -23,7 +23,7 @@ pub fn command() -> Command {
         audit(),
     ];
     Command::new("project")
-        .about("Administer the projects of a broker: their keys, their limits, and which may send to which")
+        .about("Administer the projects of a broker: keys, limits, and grants to send to other projects")
         .long_about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -33,9 +33,9 @@ pub fn command() -> Command {
 }
 
 const ABOUT: &str = "\
-Administer the projects of a broker: their keys, their limits, and which may send to which.
+Administer the projects of a broker: keys, limits, and grants to send to other projects.
 
-The broker has to be running. It asks for the admin key, or for a key of the project with the scope
+The broker must be running. It asks for the admin key, or for a key of the project with the scope
 admin. Set MCP_BROKER_API_KEY or use --key-file: other users of this machine see the flags of a process.";
 
 fn create() -> Command {
@@ -132,10 +132,10 @@ fn keys() -> Command {
 }
 
 fn rotate() -> Command {
-    let grace = "How long the old keys stay valid, such as 30m or 1h\n[default: 0s, they end at once]";
+    let grace = "How long the old keys stay valid, such as 30m or 1h\n[default: 0s, they become invalid at once]";
     subcommand(
         "rotate",
-        "Replace the keys of a project by new ones, which are not shown again",
+        "Replace the keys of a project with new ones, which are not shown again",
     )
     .arg(project())
     .arg(text(
@@ -184,7 +184,7 @@ fn project() -> Arg {
 }
 
 fn target() -> Arg {
-    id_of("target", "TARGET").help("Id of the project that is sent to")
+    id_of("target", "TARGET").help("Id of the project that may be sent to")
 }
 
 fn id_of(name: &'static str, value: &'static str) -> Arg {

@@ -45,7 +45,7 @@ pub fn impossible(wanted: &Wanted) -> Option<String> {
     let label = wanted.client.label;
     if !wanted.client.has_hooks() {
         return Some(format!(
-            "{label} has no hooks that this command knows: leave --hooks out; docs/waking.md says how its agents hear of messages"
+            "{label} has no hooks that this command knows: leave --hooks out; docs/waking.md says how its agents learn of messages"
         ));
     }
     matches!(wanted.connection, Connection::Http { .. }).then(|| {
@@ -165,7 +165,7 @@ fn places(text: &str, event: &str) -> Result<Vec<(usize, Value)>, String> {
             Owner::Others => {}
             Owner::Mixed => {
                 return Err(format!(
-                    "its member {HOOKS}.{event} has one item with hooks of this command and others; part them in an editor"
+                    "its member {HOOKS}.{event} has one item with hooks of this command and others; separate them in an editor"
                 ));
             }
         }

@@ -33,12 +33,15 @@ pub fn command() -> Command {
         .args(config_entry::args())
         .arg(project)
         .arg(switch("user", "Write into the file of the user, for all projects [default]").conflicts_with("project"))
-        .arg(switch(
-            "hooks",
-            "Write the hooks that tell an agent of its messages, into the file of the hooks; the entry is left alone",
-        ).conflicts_with_all(["url", "key-env"]))
+        .arg(
+            switch(
+                "hooks",
+                "Write the hooks that report messages to an agent, instead of the entry",
+            )
+            .conflicts_with_all(["url", "key-env"]),
+        )
         .arg(switch("print", "Print what would be changed, and change nothing"))
-        .arg(switch("remove", "Take back what this command has written"))
+        .arg(switch("remove", "Remove what this command has written"))
         .arg(
             Arg::new("json")
                 .long("json")
@@ -55,8 +58,8 @@ The entry starts `mcp-broker connect`, which finds or starts the broker of this 
 broker. Comments, order and everything else in the file stay as they are. An entry of the same name that
 this command did not write is never changed. A second run changes nothing.
 
-With --hooks it writes hooks in place of the entry: for claude, codex, gemini, copilot and cursor. They tell an agent
-of the messages that wait, at the begin and the end of its turns; those of Claude Code also wake an idle agent.
+With --hooks it writes hooks instead of the entry: for claude, codex, gemini, copilot and cursor. They report waiting
+messages to an agent at the start and the end of its turns; those of Claude Code also wake an idle agent.
 
   mcp-broker setup claude --print
   mcp-broker setup claude
@@ -162,7 +165,7 @@ fn unwritable(wanted: &Wanted, is_for_project: bool) -> Option<String> {
     wanted.key_env()?;
     match wanted.client.word {
         "claude" if !is_for_project => {
-            Some("Claude Code replaces variables in the file of a project alone: add --project DIR".to_owned())
+            Some("Claude Code replaces variables only in the file of a project: add --project DIR".to_owned())
         }
         "vscode" => Some(
             "VS Code asks for a key with an input, which this command does not write: mcp-broker config vscode \

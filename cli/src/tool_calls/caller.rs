@@ -257,7 +257,9 @@ impl Caller {
                 format!("{what}: the broker did not answer in time; --timeout allows more")
             }
             RequestError::Io(error) => {
-                format!("{what}: the broker closed the connection, and it may be done or not ({error})")
+                format!(
+                    "{what}: the broker closed the connection, and the call may have been carried out or not ({error})"
+                )
             }
             RequestError::Refused { code, message }
                 if *code == INVALID_PARAMS && message.starts_with("Unknown tool") =>

@@ -33,9 +33,9 @@ Exit codes: 0 done, 1 the tool refused or there was no answer, 2 wrong command l
 const CALL_ABOUT: &str = "\
 Call a tool of a broker, its own or one of a backend, and print the answer as JSON.
 
-The arguments are one JSON object, or words of the form key=value. Where the schema of the tool wants a string, a
-value is one. Elsewhere a value that is JSON is taken as JSON, and other values are text. Each call is a connection
-of its own: a later one acts as the session of an earlier one by its session_id.
+The arguments are one JSON object, or words of the form key=value. A value is text where the schema of the tool wants a
+string; elsewhere it is JSON if it can be read as JSON, and text otherwise. Each call has a connection of its own: to act
+as the session of an earlier call, pass its session_id.
 
   mcp-broker call list_sessions '{\"status\": \"all\", \"limit\": 5}'
   mcp-broker call register_session name=alice metadata.team=red
@@ -44,7 +44,7 @@ of its own: a later one acts as the session of an earlier one by its session_id.
 const REPL_ABOUT: &str = "\
 Call tools of a broker at a prompt, or with lines from a pipe: TOOL {json} or TOOL key=value.
 
-All lines are of one connection, so that a session stays. The line help says what can be written; Tab completes
+All lines share one connection, and so one session. The line help lists the commands; Tab completes
 commands, tools and arguments. On a terminal the last 1,000 lines are kept in repl-history, which no other user may read.
 
   mcp-broker repl

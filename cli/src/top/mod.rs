@@ -38,7 +38,7 @@ const ABOUT: &str = "\
 Watch a broker on one screen: sessions, rates, queues, dead letters, replicas and events, as they change.
 
 Keys: 1 to 5 or Tab choose a view, arrows move, Enter opens a session or a message, Esc goes back,
-s and r sort, / filters, ? shows the help, q quits. A key of scope observer sees everything but payloads.";
+s and r sort, / filters, ? shows the help, q quits. A key of scope observer sees everything except payloads.";
 
 /// The command with its help.
 pub fn command() -> Command {
@@ -49,7 +49,7 @@ pub fn command() -> Command {
         .arg(duration(
             "interval",
             1..=INTERVAL_SECONDS_MAX,
-            "Time between two looks at the broker, at most 60s\n[default: 2s]",
+            "Time between two requests to the broker, at most 60s\n[default: 2s]",
         ))
         .after_help(EXIT_CODES)
 }

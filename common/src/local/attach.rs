@@ -134,7 +134,7 @@ fn failed(paths: &LocalPaths, error: io::Error) -> AttachError {
 /// A process holds the life lock, or listens, and answers nothing.
 fn no_answer(paths: &LocalPaths) -> AttachError {
     let stop = paths.instance.command_line("stop");
-    timed_out(paths, format!("the broker did not answer in time; {stop} ends it"))
+    timed_out(paths, format!("the broker did not answer in time; {stop} stops it"))
 }
 
 fn timed_out(paths: &LocalPaths, what: String) -> AttachError {

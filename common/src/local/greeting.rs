@@ -187,7 +187,7 @@ fn read_answer(stream: UnixStream, answer: &str) -> io::Result<Greeted> {
 fn not_a_broker(why: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        format!("what listens does not answer as a broker: {why}"),
+        format!("the program that listens does not answer as a broker: {why}"),
     )
 }
 

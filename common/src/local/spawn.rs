@@ -83,7 +83,7 @@ pub fn start(paths: &LocalPaths, deadline: Instant) -> Result<(), AttachError> {
     match serde_json::from_str(&line) {
         Ok(Readiness::Ready { .. }) => Ok(()),
         Ok(Readiness::Failed { error }) => Err(failed(error)),
-        Err(_) => Err(failed("it ended before it was ready".to_owned())),
+        Err(_) => Err(failed("it exited before it was ready".to_owned())),
     }
 }
 

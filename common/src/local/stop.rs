@@ -60,7 +60,7 @@ pub fn stop(paths: &LocalPaths, grace: Duration) -> Result<Stopped, AttachError>
     } else {
         signal(paths, Signal::KILL)?;
         if !wait_for_death(paths, Instant::now() + KILL_TIMEOUT).map_err(unusable)? {
-            let text = format!("the broker lives after SIGKILL (log: {})", paths.log.display());
+            let text = format!("the broker still runs after SIGKILL (log: {})", paths.log.display());
             return Err(LocalError(text).into());
         }
         Stopped::Killed

@@ -107,7 +107,7 @@ impl BoundedExporter {
         let before = self.warned_at_ms.load(Ordering::Relaxed);
         if before == 0 || now.saturating_sub(before) >= WARNING_INTERVAL_MS {
             self.warned_at_ms.store(now, Ordering::Relaxed);
-            tracing::warn!(%error, dropped = spans, "spans were dropped: the collector did not take them");
+            tracing::warn!(%error, dropped = spans, "spans were dropped: the collector did not accept them");
         }
     }
 }

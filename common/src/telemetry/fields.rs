@@ -47,7 +47,7 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("connections", "open connections"),
     ("connections_max", "the setting of that name"),
     ("dead", "messages that became dead letters"),
-    ("detail", "what a front says of a wake that its client did not take"),
+    ("detail", "the reason why a client did not take a wake"),
     (
         "dropped",
         "what was given up: dead letters, results of idempotency keys, or spans",
@@ -94,7 +94,10 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("uid", "the user id of a local process"),
     ("variable", "an environment variable"),
     ("version", "the version of a protocol"),
-    ("webhook", "the host of a webhook, or ntfy"),
+    (
+        "webhook",
+        "the target that receives questions: the host of a webhook, or ntfy",
+    ),
 ];
 
 #[cfg(test)]

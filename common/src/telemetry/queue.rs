@@ -54,7 +54,7 @@ impl SpanQueue {
         let _ = self.processor.shutdown_with_timeout(timeout);
         let dropped = self.counts.drop_waiting();
         if dropped > 0 {
-            tracing::warn!(dropped, "spans were lost: the collector did not take them in time");
+            tracing::warn!(dropped, "spans were lost: the collector did not accept them in time");
         }
     }
 

@@ -62,7 +62,7 @@ impl DeskTopics {
             (0, _) => Ok(None),
             (_, 0) => Ok(Some(topics)),
             _ => {
-                let reason = "questions, yaps and desk are one stream, the other topics another: follow each by itself";
+                let reason = "questions, yaps and desk are one stream, the other topics another: follow each with its own request";
                 Err(BrokerError::invalid("topics", reason))
             }
         }

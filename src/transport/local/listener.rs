@@ -113,7 +113,7 @@ impl Accepting {
                 return;
             }
             Err(error) => {
-                tracing::debug!(%error, "a local client left before it was accepted");
+                tracing::debug!(%error, "a local client disconnected before it was accepted");
                 return;
             }
         };

@@ -184,7 +184,7 @@ impl Asker<'_> {
                 let text = format!("{} declined to answer{why}", by.human);
                 wire::response(stamp, request_id, &text, by.human.as_str())
             }
-            Closing::Expired => wire::no_response(stamp, request_id, "the time is over, and nobody has answered"),
+            Closing::Expired => wire::no_response(stamp, request_id, "the time is over, and no person has answered"),
             Closing::Cancelled { .. } => wire::no_response(stamp, request_id, "the question was cancelled"),
         };
         self.client.send_for(line, question.notice);

@@ -50,7 +50,7 @@ fn a_second_process_cannot_open_the_folder() {
     let first = folder.open().unwrap();
     let error = folder.open().unwrap_err().to_string();
     assert!(
-        error.starts_with(&format!("data_dir {}: another process has it", folder.0.display())),
+        error.starts_with(&format!("data_dir {}: another process uses it", folder.0.display())),
         "{error}"
     );
     drop(first);

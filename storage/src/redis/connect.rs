@@ -188,22 +188,24 @@ async fn durability(link: &SharedConnection, settings: &RedisSettings) -> String
     };
     let kept = match (get("appendonly").await, get("appendfsync").await, get("save").await) {
         (Some(appendonly), Some(_), Some(save)) if appendonly != "yes" && save.is_empty() => {
-            "nothing survives a restart of Redis (no appendonly, no save)".to_owned()
+            "a restart of Redis loses all data (no appendonly, no save)".to_owned()
         }
         (Some(appendonly), Some(_), Some(save)) if appendonly != "yes" => {
-            format!("a restart of Redis loses what came after its last snapshot (save {save})")
+            format!("a restart of Redis loses everything after its last snapshot (save {save})")
         }
         (Some(_), Some(fsync), _) => match fsync.as_str() {
             "always" => "nothing is lost when Redis restarts (appendfsync always)".to_owned(),
             "everysec" => "a crash of the machine of Redis loses up to 2 seconds (appendfsync everysec)".to_owned(),
-            other => format!("a crash of the machine of Redis loses what it had not written yet (appendfsync {other})"),
+            other => format!(
+                "a crash of the machine of Redis loses everything that it had not written (appendfsync {other})"
+            ),
         },
         _ => "Redis does not say what it keeps (CONFIG GET is not allowed)".to_owned(),
     };
     match settings.wait_for_replicas {
-        0 => format!("{kept}; no Redis replica is waited for"),
-        1 => format!("{kept}; what is accepted is on 1 Redis replica"),
-        count => format!("{kept}; what is accepted is on {count} Redis replicas"),
+        0 => format!("{kept}; the broker waits for no Redis replica"),
+        1 => format!("{kept}; accepted messages are on 1 Redis replica"),
+        count => format!("{kept}; accepted messages are on {count} Redis replicas"),
     }
 }
 

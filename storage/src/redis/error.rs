@@ -18,7 +18,7 @@ pub enum ConnectError {
     #[error("Redis at {endpoint} refuses the user or the password")]
     Refused { endpoint: String },
     /// Another version of the broker wrote the data.
-    #[error("the data in Redis is of schema version {found}, and this build knows {known}: {}", schema_advice(*found, *known))]
+    #[error("the data in Redis have schema version {found}, and this build knows {known}: {}", schema_advice(*found, *known))]
     Schema { found: i64, known: i64 },
 }
 

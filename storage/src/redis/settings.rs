@@ -101,7 +101,7 @@ impl RedisEndpoint {
         let (plain, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         if !["redis", "rediss"].contains(&plain) {
             return Err(url_error(
-                "redis:// or rediss:// is wanted, with +cluster or +sentinel for several servers",
+                "use redis:// or rediss://, with +cluster or +sentinel for several servers",
             ));
         }
         let server = |user: &str, host: &str, db: &str| {
@@ -123,7 +123,7 @@ impl RedisEndpoint {
                 let (master, db) = path.split_once('/').unwrap_or((path, ""));
                 if master.is_empty() {
                     return Err(url_error(
-                        "the name of the master is wanted: redis+sentinel://host:port/NAME",
+                        "the name of the master is missing: redis+sentinel://host:port/NAME",
                     ));
                 }
                 Ok(Self::Sentinel {
@@ -142,7 +142,7 @@ impl RedisEndpoint {
                     server: server(user, "master", db)?,
                 })
             }
-            _ => Err(url_error("+cluster and +sentinel are the kinds there are")),
+            _ => Err(url_error("the kinds are +cluster and +sentinel")),
         }
     }
 

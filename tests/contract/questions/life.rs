@@ -279,7 +279,7 @@ fn progress_says_where_the_question_is() {
             let progress = agent.wire.next_notification("notifications/progress");
             assert_eq!(
                 (&progress["progressToken"], &progress["message"]),
-                (&json!("p"), &json!("nobody is at the desk"))
+                (&json!("p"), &json!("no person is at the desk"))
             );
             let now = progress["progress"].as_f64().unwrap();
             assert!(now > last, "{now} after {last}");

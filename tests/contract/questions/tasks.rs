@@ -45,7 +45,7 @@ fn a_question_becomes_a_task_that_lives_as_long_as_it_does() {
     let id = &task["taskId"];
     let ttl_ms = task["ttlMs"].as_u64().unwrap();
     assert!((86_399_000..=86_400_000).contains(&ttl_ms), "{ttl_ms}");
-    assert_eq!(task["statusMessage"], "nobody is at the desk");
+    assert_eq!(task["statusMessage"], "no person is at the desk");
     assert_eq!(mara.awaits("Task?"), id.as_str().unwrap(), "the task is the question");
     assert_eq!(get(&alice, id)["status"], "working");
     mara.answers(id.as_str().unwrap(), json!({"text": "yes"}));

@@ -43,7 +43,7 @@ impl Backend {
             return lists;
         }
         let reason = format!(
-            "it offers {bytes} bytes, and the added backends of a project have {ADDED_LISTS_BYTES_MAX} together: it is shown without"
+            "it offers {bytes} bytes, and the added backends of a project have {ADDED_LISTS_BYTES_MAX} together: its lists are not shown"
         );
         self.shared.log.push(&reason, now().unix_ms);
         tracing::warn!(project = %self.shared.project, backend = %self.shared.name, reason, "lists are not shown");

@@ -339,7 +339,7 @@ pub async fn a_message_released_too_often_is_dead_lettered(storage: Arc<dyn Stor
     assert_eq!(world.dead_letters().await[0].deliveries, DELIVERY_LIMIT);
     let status = DeliveryStatus::DeadLettered(DeadLetterReason::DeliveryLimit);
     assert_eq!(world.statuses(id).await, [(world.bob, status)]);
-    assert_eq!(*progress.borrow(), status, "the sender in this process is told");
+    assert_eq!(*progress.borrow(), status, "the sender in this process sees it");
     assert_eq!(world.acknowledges(world.bob, &[id]).await.unknown, [id]);
 }
 

@@ -32,7 +32,7 @@ pub async fn an_expired_message_is_dead_lettered_instead_of_delivered(storage: A
     assert_eq!(
         *progress.borrow(),
         DeliveryStatus::Expired,
-        "the sender in this process is told"
+        "the sender in this process sees it"
     );
 }
 

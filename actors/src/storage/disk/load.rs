@@ -131,7 +131,7 @@ impl Loader {
                 let version = RecordReader(value).u32()?;
                 if version > VERSION {
                     let text = format!(
-                        "the data are of version {version}, and this broker reads up to {VERSION}: start the newer \
+                        "the data have version {version}, and this broker reads versions up to {VERSION}: start the newer \
                          broker, or restore a backup from before the upgrade"
                     );
                     return Err(StoreError::Unreachable(text));

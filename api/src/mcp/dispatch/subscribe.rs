@@ -76,7 +76,7 @@ fn check_is_own_inbox(context: &Rc<PeerContext>, uri: &str) -> Result<(), RpcErr
     Err(
         if context.exposure.has_own() && resources::exists(&ToolCaller::new(context), uri) {
             RpcError::invalid_params(format!(
-                "only {INBOX}, {BACKENDS}, {BACKENDS}/NAME and resources of backends tell of their changes"
+                "only {INBOX}, {BACKENDS}, {BACKENDS}/NAME and resources of backends have subscriptions"
             ))
         } else {
             no_resource(uri, false)

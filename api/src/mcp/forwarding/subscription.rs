@@ -29,7 +29,7 @@ pub fn watch_resource<S: Fn()>(
     let capabilities = server.and_then(|server| serde_json::from_str::<Value>(&server.capabilities).ok());
     // One that was not started yet is asked when it starts.
     if capabilities.is_some_and(|capabilities| capabilities["resources"]["subscribe"] != true) {
-        let reason = format!("the backend {} does not tell of changes of its resources", backend.name);
+        let reason = format!("the backend {} has no subscriptions to resources", backend.name);
         return Some(Err(RpcError::invalid_params(reason)));
     }
     let mut instance = OwnInstance::new(context, &backend, profile);

@@ -72,7 +72,7 @@ pub const CLARIFY: Tool = Tool {
             "multi_select": flag_schema("Several options."),
             "allow_other": flag_schema("Default true: own words."),
             "urgency": {"enum": ["low", "medium", "high"], "description": "Default medium."},
-            "to": string_schema("Person or role; default desk: anybody."),
+            "to": string_schema("Person or role; default desk: any person."),
             "wait_seconds": wait_schema(WAIT_DEFAULT_SECONDS),
             "expires_in_seconds": integer_schema("60 to 2592000, default 86400; 0, with to: never."),
             "on_expiry": with_description(json!({}), "{value}: returned as default."),
@@ -112,7 +112,7 @@ fn clarify(caller: ToolCaller, mut arguments: Arguments<'_>, to: ReplyTo) -> Res
 pub const GET_ANSWER: Tool = Tool {
     name: "get_answer",
     title: "Answer to a question",
-    description: "The answer to a question, or where it stands. Without an id: all of yours that are open or unread.",
+    description: "The answer to a question, or its state. Without an id: all of yours that are open or unread.",
     hints: IDEMPOTENT,
     required_scope: Scope::Member,
     input: || {

@@ -83,7 +83,12 @@ fn negotiate_capabilities(
                 "required, unless there are session_ids",
             ));
         }
-        (Some(_), Some(_)) => return Err(BrokerError::invalid("session_ids", "not beside target_session_id")),
+        (Some(_), Some(_)) => {
+            return Err(BrokerError::invalid(
+                "session_ids",
+                "not together with target_session_id",
+            ));
+        }
     };
     let required: Vec<RequiredProtocol> = arguments
         .optional::<Vec<JsonObject<_>>>("required_protocols")?

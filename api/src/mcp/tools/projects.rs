@@ -32,7 +32,7 @@ fn config_schema() -> Value {
         "properties": {
             "allow_cross_project": {
                 "type": "boolean", "default": false,
-                "description": "Messages to and from other projects, where a permission says so.",
+                "description": "Messages to and from other projects, where a permission allows them.",
             },
             "discoverable": {"type": "boolean", "default": false, "description": "Others see that it exists."},
             "max_sessions": limit("Sessions it may have."),
@@ -308,7 +308,7 @@ pub const GRANT_PROJECT_ACCESS: Tool = Tool {
 pub const REVOKE_PROJECT_ACCESS: Tool = Tool {
     name: "revoke_project_access",
     title: "Take a permission back",
-    description: "The sessions of your project may send to that other project no more.",
+    description: "The sessions of your project may no longer send to that other project.",
     hints: IDEMPOTENT,
     required_scope: Scope::Admin,
     input: || {

@@ -235,7 +235,7 @@ pub fn read_acknowledgement(params: &str) -> Option<(Acknowledge, Option<Session
 pub const GET_MESSAGE_STATUS: Tool = Tool {
     name: "get_message_status",
     title: "Message status",
-    description: "Where a message stands for each of its recipients.",
+    description: "The status of a message for each of its recipients.",
     hints: READ_ONLY,
     required_scope: Scope::Observer,
     input: || {

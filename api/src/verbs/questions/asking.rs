@@ -103,7 +103,7 @@ fn read_items(arguments: &mut Arguments<'_>) -> Result<(Vec<QuestionItem>, bool)
         if is_given {
             return Err(BrokerError::invalid(
                 name,
-                "not beside questions: each of them has its own",
+                "not together with questions: each of them has its own",
             ));
         }
     }

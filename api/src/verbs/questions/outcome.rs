@@ -75,10 +75,10 @@ impl Outcome<'_> {
     /// What the agent does next.
     fn next(&self) -> &'static str {
         if self.humans.is_empty() {
-            return "No person is at the desk; one opens it with `mcp-broker console` or at /desk. Do not guess. Go on with \
+            return "No person is at the desk; one opens it with `mcp-broker console` or at /desk. Do not guess. Continue with \
                     other work, or call get_answer with this question_id; the answer also comes to your inbox.";
         }
-        "Nobody has answered yet. Do not guess. Go on with other work, or call get_answer with this question_id; the answer \
+        "No person has answered yet. Do not guess. Continue with other work, or call get_answer with this question_id; the answer \
          also comes to your inbox."
     }
 
@@ -102,7 +102,7 @@ pub fn progress_text(question: &Question, position: Option<usize>, humans: Human
     match &question.state {
         QuestionState::Claimed(claim) if claim.is_typing(now()) => format!("{} is typing", claim.human),
         QuestionState::Claimed(claim) => format!("{} is reading it", claim.human),
-        _ if humans.is_empty() => "nobody is at the desk".to_owned(),
+        _ if humans.is_empty() => "no person is at the desk".to_owned(),
         QuestionState::Offered(offer) => format!("shown to {}", offer.human),
         _ => match position {
             Some(position) => format!("{} in the queue", ordinal(position)),

@@ -322,11 +322,11 @@ fn an_open_question_says_what_to_do_next() {
         pending["next"]
             .as_str()
             .unwrap()
-            .starts_with("Nobody has answered yet. Do not guess.")
+            .starts_with("No person has answered yet. Do not guess.")
     );
     let alone = outcome(QuestionState::Waiting, Humans::default());
     assert!(alone["next"].as_str().unwrap().contains("mcp-broker console"));
-    assert_eq!(alone["summary"], "PENDING: nobody is at the desk");
+    assert_eq!(alone["summary"], "PENDING: no person is at the desk");
 }
 
 #[test]

@@ -203,7 +203,7 @@ impl Model {
         // With the question comes the draft, which an answer that begins earlier would replace.
         if !question.is_whole() {
             self.wanted.clone_from(&self.selected);
-            return self.say("the question is still being read".to_owned());
+            return self.say("the question is still loading".to_owned());
         }
         self.work_of_selected();
         self.focus = Focus::Answer;

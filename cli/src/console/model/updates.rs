@@ -213,7 +213,7 @@ impl Model {
                 said
             }
             Command::Decline { question, .. } => {
-                let said = format!("declined; told {}", self.told);
+                let said = format!("declined; {} gets a message", self.told);
                 self.works.remove(question);
                 self.leave(question);
                 said

@@ -25,7 +25,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme) {
         let text = match model.connection {
             Connection::Opening => "",
             _ if !model.filter.is_empty() => "no question has these words",
-            Connection::Open => "no agent asks anything",
+            Connection::Open => "no agent is asking anything",
             Connection::Lost { .. } => "",
         };
         frame.render_widget(Line::styled(format!(" {text}"), theme.label()), area);

@@ -35,7 +35,7 @@ pub fn answer() -> Command {
                 .value_name("TEXT")
                 .allow_negative_numbers(true)
                 .required_unless_present_any(["select", "other", "answers"])
-                .help("The answer, or what is said beside an option; - reads it from stdin"),
+                .help("The answer, or a note to an option; - reads it from stdin"),
         )
         .arg(
             text(
@@ -61,7 +61,7 @@ pub fn answer() -> Command {
 /// `decline` with its help.
 pub fn decline() -> Command {
     Command::new(DECLINE)
-        .about("Decline to answer a question: its agent is told, and goes on without an answer")
+        .about("Decline to answer a question: its agent is notified and continues without an answer")
         .arg(question_id())
         .arg(text("reason", "TEXT", "Why, for the agent"))
 }

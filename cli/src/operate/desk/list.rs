@@ -21,7 +21,7 @@ const PAGE_LEN_MAX: usize = 1000;
 /// The command with its help.
 pub fn command() -> Command {
     Command::new("list")
-        .about("List the questions that wait for an answer, the most urgent and oldest first")
+        .about("List the open questions, the most urgent and oldest first")
         .arg(
             choice(
                 "state",

@@ -21,13 +21,13 @@ use crate::output::EXIT_CODES;
 pub const NAME: &str = "desk";
 
 /// What scripts may rely on.
-const DESK_EXIT_CODES: &str = "Exit code 3: there is no such question to list, or the question is closed already.";
+const DESK_EXIT_CODES: &str = "Exit code 3: no question to list, or the question is already closed.";
 
 const ABOUT: &str = "\
 Read and answer the questions of agents to people.
 
-With a key of scope answer the answers are those of its person. Without a key, or with the admin key, --human names
-the person; it is the name of the user otherwise. mcp-broker console shows the same on a full screen.";
+A key of scope answer answers as its person. Without a key, or with the admin key, --human names the person;
+the default is your user name. mcp-broker console shows the same on a full screen.";
 
 /// The command with its help.
 pub fn command() -> Command {

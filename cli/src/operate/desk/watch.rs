@@ -28,8 +28,8 @@ const TOPICS: &[&str] = &["questions", "yaps", "desk"];
 const ABOUT: &str = "\
 Print questions, yaps and who is at the desk as they change, beginning with the questions that are open.
 
-With --console the command is a console: agents see that a person is present, and questions are offered to it; they
-are answered by desk answer. Without it the command only looks. When the connection is lost, it connects again.";
+With --console the command is a console: agents see that a person is present, and the desk offers it questions; answer
+them with desk answer. Without it the command only shows them. When the connection is lost, it connects again.";
 
 /// The command with its help.
 pub fn command() -> Command {
@@ -41,7 +41,10 @@ pub fn command() -> Command {
                 .value_delimiter(',')
                 .num_args(1..),
         )
-        .arg(switch("console", "Be a console, to which questions are offered"))
+        .arg(switch(
+            "console",
+            "Act as a console, to which the desk offers questions",
+        ))
         .arg(number("limit", 1, "End after this many events"))
 }
 

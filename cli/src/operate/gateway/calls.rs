@@ -47,7 +47,7 @@ pub fn cancel() -> Command {
         .value_parser(id)
         .help("Id of the call, as calls shows it");
     Command::new(CANCEL)
-        .about("End an open call: its caller gets an error, and its backend is told")
+        .about("Cancel an open call: its caller gets an error, and its backend is notified")
         .arg(call)
 }
 

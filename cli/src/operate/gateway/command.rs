@@ -31,28 +31,28 @@ pub fn start() -> Command {
 /// `restart` with its help.
 pub fn restart() -> Command {
     Command::new(RESTART)
-        .about("End the process of a backend and start it again; its open calls fail")
+        .about("Stop the process of a backend and start it again; its open calls fail")
         .arg(backend_name())
 }
 
 /// `stop` with its help.
 pub fn stop() -> Command {
     Command::new(STOP)
-        .about("End the process of a backend, and list its tools no longer until it is started")
+        .about("Stop the process of a backend, and hide its tools until it is started")
         .arg(backend_name())
 }
 
 /// `enable` with its help.
 pub fn enable() -> Command {
     Command::new(ENABLE)
-        .about("Serve an added backend that is switched off; the storage keeps that")
+        .about("Switch an added backend on; the storage keeps this")
         .arg(backend_name())
 }
 
 /// `disable` with its help.
 pub fn disable() -> Command {
     Command::new(DISABLE)
-        .about("Switch an added backend off; the storage keeps that")
+        .about("Switch an added backend off; the storage keeps this")
         .arg(backend_name())
 }
 

@@ -25,16 +25,16 @@ Add a backend to the configuration file of a broker: a program on stdin and stdo
 A broker that runs with the file starts the backend at once. Values may name variables of the broker, which are replaced
 when the backend starts: quote them, so that the shell does not replace them.
 
-Relative paths hold in the folder in which this command runs, which becomes the working directory of the program.
+Relative paths start at the folder in which this command runs, which becomes the working directory of the program.
 
   mcp-broker gateway add notes -- python server.py
   mcp-broker gateway add github --env 'GITHUB_TOKEN=${GITHUB_TOKEN}' -- npx -y @modelcontextprotocol/server-github
   mcp-broker gateway add docs --url https://docs.example.com/mcp --header 'Authorization: Bearer ${DOCS_TOKEN}'";
 
 const REMOVE_ABOUT: &str = "\
-Take a backend out of the configuration file of a broker. A broker that runs with the file ends it at once.
+Remove a backend from the configuration file of a broker. A broker that runs with the file stops it at once.
 
-All other lines of the file stay, comments too.";
+All other lines of the file stay, including comments.";
 
 /// `add` with its help.
 pub fn add() -> Command {
@@ -53,7 +53,7 @@ pub fn add() -> Command {
                 .value_name("NAME")
                 .required(true)
                 .value_parser(|text: &str| BackendName::parse(text).map_err(|error| error.to_string()))
-                .help("Name of the backend, which its tools are listed with"),
+                .help("Name of the backend; the names of its tools begin with it"),
         )
         .arg(
             Arg::new("url")
@@ -78,14 +78,14 @@ pub fn add() -> Command {
                 .long("cwd")
                 .value_name("FOLDER")
                 .conflicts_with("url")
-                .help("Working directory of the program [default: the present one, if relative paths are given]"),
+                .help("Working directory of the program [default: the current one, if relative paths are given]"),
         )
         .arg(
             Arg::new("sharing")
                 .long("sharing")
                 .value_name("WHOSE")
                 .value_parser(["project", "key", "session"])
-                .help("Whose calls one process runs; without it all callers of the project share one"),
+                .help("Who shares one process; without it all callers of the project share one"),
         )
         .arg(configuration_file::to())
         .arg(
@@ -101,7 +101,7 @@ pub fn add() -> Command {
 /// `remove` with its help.
 pub fn remove() -> Command {
     Command::new(REMOVE)
-        .about("Take a backend out of the configuration file of a broker")
+        .about("Remove a backend from the configuration file of a broker")
         .long_about(REMOVE_ABOUT)
         .arg(
             Arg::new("backend")
@@ -211,7 +211,7 @@ impl Add {
             let failed = |reason: String| unusable(&file, &reason);
             if names_in(before).map_err(failed)?.contains(name.as_str()) {
                 return Err(format!(
-                    "{} has a backend {name} already: gateway remove {name} takes it out",
+                    "{} already has a backend {name}: gateway remove {name} removes it",
                     file.display()
                 ));
             }
@@ -246,7 +246,7 @@ impl Remove {
             return Err(CliError::Nothing(Some(line)));
         }
         print(&format!(
-            "{name} is no longer in {}; a broker that runs with this file ends it\n",
+            "{name} is no longer in {}; a broker that runs with this file stops it\n",
             file.display()
         ))
     }

@@ -16,8 +16,8 @@ pub const NAME: &str = "import";
 const ABOUT: &str = "\
 Write the servers of an MCP client into the configuration file of the broker.
 
-Known are files with mcpServers (Claude Code, Claude Desktop, Cursor, Windsurf), the mcp.json of VS Code, and .mcpmon.yaml.
-The files are not changed: take the servers out of them, or the client starts its own as well.";
+It reads files with mcpServers (Claude Code, Claude Desktop, Cursor, Windsurf), the mcp.json of VS Code, and .mcpmon.yaml.
+It does not change them: remove the servers from them, or the client starts its own as well.";
 
 /// The command with its help.
 pub fn command() -> Command {
@@ -112,7 +112,7 @@ impl Import {
             return Err(CliError::Nothing(Some("there is nothing to import".to_owned())));
         }
         print(&format!(
-            "{} in {}: {}\n{}\ntake them out of the client's own file, or the client starts its own as well\n",
+            "{} in {}: {}\n{}\nremove them from the client's own file, or the client starts its own as well\n",
             if names.len() == 1 { "one backend" } else { "backends" },
             to.display(),
             names.join(", "),

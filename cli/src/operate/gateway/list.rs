@@ -26,7 +26,7 @@ pub fn command() -> Command {
 /// `show` with its help.
 pub fn show() -> Command {
     Command::new(SHOW)
-        .about("Show all that is known of a backend")
+        .about("Show all details of a backend")
         .arg(backend_name())
 }
 
@@ -79,16 +79,16 @@ fn list(context: &Context) -> Result<(), CliError> {
     } = parsed(&health)?
     {
         let error = common::config::one_line(&error);
-        eprintln!("the configuration file cannot be used, and what was read before holds: {error}");
+        eprintln!(
+            "the configuration file cannot be used, so the broker keeps the backends that it read before: {error}"
+        );
     }
     if context.output.json {
         let lines: String = backends.iter().map(|backend| json_line(backend)).collect();
         return print(&lines);
     }
     if backends.is_empty() {
-        return print(
-            "no backends: [backends.NAME] in the configuration file adds one, gateway import those of a client\n",
-        );
+        return print("no backends: add one with gateway add, or those of a client with gateway import\n");
     }
     let backends: Vec<Backend> = backends
         .iter()

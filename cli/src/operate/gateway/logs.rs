@@ -29,7 +29,7 @@ pub fn command() -> Command {
     Command::new(NAME)
         .about("Show the last lines that a backend has written to stderr")
         .arg(backend_name())
-        .arg(switch("follow", "Go on with the lines that come").short('f'))
+        .arg(switch("follow", "Print new lines as they come").short('f'))
 }
 
 #[derive(Debug)]

@@ -36,8 +36,9 @@ pub const NAME: &str = "gateway";
 const ABOUT: &str = "\
 The backend MCP servers that the agents of a project share.
 
-They stand in the configuration file, under [backends.NAME]. add and remove change it, import writes the servers of an MCP client there.
-Administrators add others over REST; enable and disable are for these. run and watch are gateways of their own for one client. The other subcommands ask a running broker. docs/gateway.md says what agents see of them.";
+The configuration file describes them, under [backends.NAME]. add and remove change the file, import copies the servers of an
+MCP client into it. Administrators add others over REST; enable and disable are for these. run and watch are gateways of their
+own for one client. The other subcommands ask a running broker. docs/gateway.md explains what agents see.";
 
 /// The command with its help.
 pub fn command() -> Command {

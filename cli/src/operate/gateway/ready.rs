@@ -33,8 +33,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const WAIT_SECONDS_MAX: u64 = 3600;
 
 const ABOUT: &str = "\
-Say whether tools of backends can be called now: all of them are offered, and their backends take calls or are started by
-the first one. With --all, whether all backends take calls, but those that are switched off.
+Report whether the tools of backends can be called now: all of them are offered, and their backends take calls or start at
+the first call. With --all, whether all backends take calls, except those that are switched off.
 
   mcp-broker gateway ready --all --wait 30s && run-the-agent
   mcp-broker gateway ready github__search_code docs__read --wait 30s && run-the-agent";
@@ -46,7 +46,7 @@ or waits for its next start, 11 a person has to act: a backend has failed or is 
 /// The command with its help.
 pub fn command() -> Command {
     Command::new(NAME)
-        .about("Say whether tools of backends can be called now")
+        .about("Report whether the tools of backends can be called now")
         .long_about(ABOUT)
         .arg(
             Arg::new("tool")
@@ -55,12 +55,12 @@ pub fn command() -> Command {
                 .num_args(1..)
                 .help("Names of tools, as gateway tools shows them"),
         )
-        .arg(switch("all", "All backends, but those that are switched off"))
+        .arg(switch("all", "All backends, except those that are switched off"))
         .group(ArgGroup::new("which").args(["tool", "all"]).required(true))
         .arg(duration(
             "wait",
             0..=WAIT_SECONDS_MAX,
-            "Wait so long at most until all are ready, unless a person has to act\n[default: do not wait]",
+            "Longest wait until all are ready, unless a person has to act\n[default: do not wait]",
         ))
         .after_help(EXIT_CODES)
 }

@@ -49,8 +49,8 @@ const NAME_LEN_MAX: usize = 64;
 const ABOUT: &str = "\
 Serve the backends of one file on stdin and stdout, to the MCP client that starts this command.
 
-It is a gateway of its own: it opens no port, keeps nothing, and neither finds nor needs a broker. It ends with its
-client, and all programs that it has started end with it. An entry of a client:
+It is a gateway of its own: it opens no port, keeps nothing, and uses no broker. It stops with its
+client, and stops all programs that it has started. An entry of a client:
 
   {\"mcpServers\": {\"tools\": {\"command\": \"mcp-broker\", \"args\": [\"gateway\", \"run\", \"--config\", \"/path/.mcpmon.yaml\"]}}}
 
@@ -58,8 +58,8 @@ FILE is a configuration file of the broker with [backends.NAME], or one that gat
 mcp.json of VS Code, .mcpmon.yaml. Without --config it is the first of .mcpmon.yaml, .mcpmon.yml, mcpmon.yaml and
 mcpmon.yml in the working directory, and ~/.config/mcpmon/config.yaml. Changes of the file take effect at once.
 
-Tools are listed as backend__tool, and those of a single backend under their own names. MCP alone is written to stdout,
-the log to stderr. Settings of the gateway come from the file and from MCP_BROKER_* variables.";
+Tools are listed as backend__tool, and those of a single backend under their own names. Only MCP goes to stdout,
+the log goes to stderr. Settings of the gateway come from the file and from MCP_BROKER_* variables.";
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 the client has ended or a signal came, 1 failed, 2 wrong command line or file, 70 the gateway gave up.";
@@ -82,7 +82,7 @@ pub fn command() -> Command {
                 .long("name")
                 .value_name("NAME")
                 .value_parser(server_name)
-                .help("Name of this server, as it is told to the client\n[default: mcp-broker]"),
+                .help("Name of this server, as the client sees it\n[default: mcp-broker]"),
         )
         .arg(servers_file::input())
         .arg(switch("debug", "Log everything, as MCP_BROKER_LOG_LEVEL=debug does"))

@@ -20,7 +20,7 @@ pub const NAME: &str = "tools";
 /// The command with its help.
 pub fn command() -> Command {
     Command::new(NAME)
-        .about("List the tools of a backend, and the names under which clients see them")
+        .about("List the tools of a backend, with the names that clients see")
         .arg(backend_name())
 }
 

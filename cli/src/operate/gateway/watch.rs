@@ -45,9 +45,9 @@ const BACKEND: &str = "watched";
 const ABOUT: &str = "\
 Serve one program on stdin and stdout, and start it again when its files change.
 
-The client keeps its connection: the changed program is started beside the running one and takes its place once it has
-answered, open calls end where they began, and the client is told of changed tools. A program that does not start
-leaves the one before serving. The program has the environment of this command. Its stderr is in the log.
+The client keeps its connection: the changed program starts next to the running one and replaces it once it has
+answered, open calls finish where they began, and the client is notified of changed tools. If the changed program does
+not start, the running one keeps serving. The program has the environment of this command. Its stderr is in the log.
 
   {\"mcpServers\": {\"mine\": {\"command\": \"mcp-broker\",
     \"args\": [\"gateway\", \"watch\", \"--watch\", \"src\", \"--\", \"python\", \"server.py\"]}}}
@@ -56,10 +56,10 @@ The flags and the words of the log are those of mcpmon.";
 
 const AFTER_HELP: &str = "\
 Logging levels:
-  --quiet       errors alone
+  --quiet       only errors
   (default)     starts, restarts, changed files, and the stderr of the program
   --verbose     the same
-  --debug       everything, ignored files too
+  --debug       everything, including ignored files
 
 Examples:
   mcp-broker gateway watch -- python server.py
@@ -86,15 +86,15 @@ pub fn command() -> Command {
         )
         .arg(switch(
             "no-handover",
-            "End the running program before the changed one is started, for programs of which only one can run",
+            "Stop the running program before the changed one starts, for programs of which only one can run",
         ))
         .arg(has_output("quiet", 'q', "Log errors alone").conflicts_with_all(["verbose", "debug"]))
-        .arg(has_output("verbose", 'v', "As without it: changes of files are logged"))
+        .arg(has_output("verbose", 'v', "The default: changes of files are logged"))
         .arg(switch("debug", "Log everything, as MCP_BROKER_LOG_LEVEL=debug does"))
         .arg(has_output(
             "timestamps",
             't',
-            "As without it: each line of the log has its time",
+            "The default: each line of the log has its time",
         ))
         .arg(
             Arg::new("log-file")
@@ -106,10 +106,10 @@ pub fn command() -> Command {
         )
         .arg(switch(
             "notify-tools-changed",
-            "As without it: the client is told of changed tools after each restart",
+            "The default: the client is notified of changed tools after each restart",
         ))
         .arg(
-            switch("no-notify-tools-changed", "The client is not told of changed tools")
+            switch("no-notify-tools-changed", "The client is not notified of changed tools")
                 .overrides_with("notify-tools-changed"),
         )
         .arg(

@@ -278,7 +278,7 @@ async fn write_behind(pipeline: Arc<Pipeline>) {
         }
         if lost > 0 {
             let reason = outage.as_ref().map_or_else(String::new, StoreError::to_string);
-            tracing::warn!(project = %pipeline.project, lost, reason, "events are missing in the event log: Redis did not take them");
+            tracing::warn!(project = %pipeline.project, lost, reason, "events are missing in the event log: Redis did not accept them");
         }
         outage = None;
         if is_due && pipeline.events.end_task() {

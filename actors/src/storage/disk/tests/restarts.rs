@@ -184,7 +184,7 @@ fn a_disk_of_a_later_version_is_refused() {
     );
     let error = DiskStorage::open(disk, DiskSettings::default(), now()).expect_err("a later layout version");
     let told = format!(
-        "the data are of version {}, and this broker reads up to {VERSION}",
+        "the data have version {}, and this broker reads versions up to {VERSION}",
         VERSION + 1
     );
     assert!(error.to_string().contains(&told), "{error}");
