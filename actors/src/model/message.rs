@@ -30,7 +30,7 @@ pub use outcome::{NOTE_CHARACTERS_MAX, Outcome, OutcomeKind};
 pub use stored::StoredMessageError;
 pub use summary::EnvelopeSummary;
 
-use super::{MessageId, ProjectId, SessionId, SessionRecord, TraceContext, UNSET_ID};
+use super::{MessageId, ProjectId, SessionId, SessionName, SessionRecord, TraceContext, UNSET_ID};
 use crate::clock::{Now, rfc3339};
 
 /// The state of one message for one recipient. It never claims more than happened.
@@ -107,6 +107,9 @@ pub struct RecipientStatus {
 pub struct DeadLetter {
     pub message: Arc<Message>,
     pub recipient: SessionId,
+    /// The name that the recipient had then: its session may have ended. None for a recipient without a name, in another
+    /// project, or in the data of a version that kept none.
+    pub recipient_name: Option<SessionName>,
     pub reason: DeadLetterReason,
     /// Milliseconds since the Unix epoch.
     pub at_ms: u64,
@@ -438,7 +441,7 @@ mod tests {
 
     fn sender(name: Option<&str>) -> SessionRecord {
         SessionRecord {
-            name: name.map(|name| crate::model::SessionName::parse(name).unwrap()),
+            name: name.map(|name| SessionName::parse(name).unwrap()),
             ..SessionRecord::unnamed()
         }
     }

@@ -179,6 +179,7 @@ mod tests {
     fn dead(message: Message, reason: DeadLetterReason) -> DeadLetter {
         DeadLetter {
             recipient: message.recipient.unwrap_or(SessionId::BROKER),
+            recipient_name: None,
             message: Arc::new(message),
             reason,
             at_ms: NOW.unix_ms,

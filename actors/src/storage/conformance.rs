@@ -71,6 +71,7 @@ pub const CASES: &[Case] = cases! {
         a_refused_send_leaves_its_idempotency_key_free;
     dead_letters:
         the_messages_of_a_removed_session_become_dead_letters
+        a_dead_letter_keeps_the_name_that_its_recipient_had
         dead_letters_are_listed_in_pages
         a_page_of_dead_letters_ends_before_the_first_beyond_its_bytes
         dead_letters_are_filtered_by_reason

@@ -28,9 +28,9 @@ pub fn parse_cursor(text: &str) -> Result<(MessageId, SessionId), BrokerError> {
         .ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))
 }
 
-/// A page as JSON text, of the dead letters that `is_shown` selects. `write_message` writes the envelope of
-/// each as the value of `message`, and members that follow it.
+/// A page as JSON text, of the dead letters that `is_shown` selects. `write_message` writes the envelope of each.
 pub fn page(
+    project: &ProjectHandle,
     page: &Page<DeadLetter>,
     is_shown: impl Fn(&DeadLetter) -> bool,
     write_message: impl Fn(&mut Vec<u8>, &DeadLetter),
@@ -43,6 +43,8 @@ pub fn page(
                 write_message(out, letter);
                 out.extend_from_slice(b",\"session_id\":");
                 write_json(out, &letter.recipient);
+                out.extend_from_slice(b",\"session_name\":");
+                write_json(out, &project.recipient_name(letter));
                 out.extend_from_slice(b",\"reason\":");
                 write_json(out, &letter.reason);
                 out.extend_from_slice(b",\"at\":");

@@ -18,9 +18,17 @@ const REASONS: &[&str] = &["expired", "delivery_limit", "recipient_gone", "rejec
 pub struct DeadLetter {
     pub message: Message,
     pub session_id: String,
+    pub session_name: Option<String>,
     pub reason: String,
     pub at: String,
     pub deliveries: u64,
+}
+
+impl DeadLetter {
+    /// The recipient by its name, or by its id.
+    pub fn recipient(&self) -> &str {
+        self.session_name.as_ref().unwrap_or(&self.session_id)
+    }
 }
 
 /// The flags that select dead letters.

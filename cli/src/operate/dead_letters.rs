@@ -6,7 +6,6 @@ use super::dead_letter::{self, DeadLetter, PAGE_LEN_MAX};
 use super::job::{Context, Job};
 use super::lists::{self, LIMIT_MAX, Pages};
 use super::lookup::whole_path;
-use super::names::Names;
 use super::redrive;
 use crate::client::with_query;
 use crate::error::CliError;
@@ -63,18 +62,13 @@ impl Job for DeadLetters {
             self.limit,
         );
         lists::show(context, pages, "dead letters", |letters| {
-            table(
-                &context.output,
-                letters,
-                &Names::ask(&context.client),
-                self.with_payload,
-            )
+            table(&context.output, letters, self.with_payload)
         })
         .map(drop)
     }
 }
 
-fn table(output: &Output, letters: &[DeadLetter], names: &Names, with_payload: bool) -> Table {
+fn table(output: &Output, letters: &[DeadLetter], with_payload: bool) -> Table {
     let len = output.id_len(letters.iter().map(|letter| letter.message.message_id.as_str()));
     let mut headings = vec![
         output.age_heading(),
@@ -95,7 +89,7 @@ fn table(output: &Output, letters: &[DeadLetter], names: &Names, with_payload: b
             output.age(&letter.at),
             letter.reason.clone(),
             message.sender().to_owned(),
-            names.of(&letter.session_id).to_owned(),
+            letter.recipient().to_owned(),
             message.protocol(),
             letter.deliveries.to_string(),
             prefix(&message.message_id, len).to_owned(),

@@ -46,7 +46,7 @@ impl Grid {
         let (headings, rows): (_, Vec<Row>) = match tab {
             Tab::Sessions => (SESSIONS, sessions(snapshot, now)),
             Tab::Messages => (MESSAGES, messages(&snapshot.messages, now, name_of)),
-            Tab::DeadLetters => (DEAD_LETTERS, dead_letters(snapshot, now, name_of)),
+            Tab::DeadLetters => (DEAD_LETTERS, dead_letters(snapshot, now)),
             Tab::Replicas => (REPLICAS, replicas(snapshot, now)),
             Tab::Events => (
                 EVENTS,
@@ -144,14 +144,14 @@ fn messages(messages: &[Message], now: &str, name_of: impl Fn(&str) -> String) -
     rows.collect()
 }
 
-fn dead_letters(snapshot: &Snapshot, now: &str, name_of: impl Fn(&str) -> String) -> Vec<Row> {
+fn dead_letters(snapshot: &Snapshot, now: &str) -> Vec<Row> {
     let rows = snapshot.dead_letters.iter().map(|letter| {
         let message = &letter.message;
         let cells = vec![
             clock_time(&letter.at, now),
             letter.reason.clone(),
             message.sender().to_owned(),
-            name_of(&letter.session_id),
+            letter.recipient().to_owned(),
             message.protocol(),
             letter.deliveries.to_string(),
             message.message_id.clone(),

@@ -65,7 +65,7 @@ fn parsed<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
 fn snapshot(at_ms: u64, accepted: u64) -> Snapshot {
     let hostile = "\u{1b}[31m<b>\u{202e}evil 日本語".to_owned() + &"x".repeat(65_536);
     let letter = json!({
-        "message": message(7, "alice", Some(9)), "session_id": id(9), "reason": "recipient_gone",
+        "message": message(7, "alice", Some(9)), "session_id": id(9), "session_name": "carol", "reason": "recipient_gone",
         "at": "2026-11-23T05:00:07.000Z", "deliveries": 2,
     });
     Snapshot {

@@ -106,11 +106,8 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>, request: HttpReq
     };
     let write_message = |out: &mut Vec<u8>, letter: &DeadLetter| {
         write_envelope(out, &letter.message, letter.deliveries, with_payload);
-        let recipient = by.project.session(letter.recipient);
-        out.extend_from_slice(b",\"session_name\":");
-        write_json(out, &recipient.and_then(|member| member.record.name.clone()));
     };
-    ok_text(&by, dead_letters::page(&page, is_shown, write_message))
+    ok_text(&by, dead_letters::page(&by.project, &page, is_shown, write_message))
 }
 
 /// Parses the query parameter `include`. Payloads require the scope `admin`.

@@ -309,7 +309,8 @@ pub struct DeadLetter {
     /// The recipient.
     #[schema(format = "uuid")]
     session_id: String,
-    /// Null for a recipient without a name, or one that has ended.
+    /// The name of the recipient, or the one that it had when the message was given up. Null for a recipient without a
+    /// name.
     #[schema(required)]
     session_name: Option<String>,
     reason: DeadLetterReason,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     bridge::DeliveryBatch,
-    model::{DeadLetter, Message, MessageId, Outcome, RecipientStatus, SessionId},
+    model::{DeadLetter, Message, MessageId, Outcome, RecipientStatus, SessionId, SessionName},
     storage::{
         Acknowledged, BlockedDeadLetter, Claim, DeadLetterPage, Delivery, Heartbeat, Lease, Peeked, PushedDelivery,
         PutOutcome, RedriveRefusal, Redriven, Released, StoreError, Unreported,
@@ -309,19 +309,26 @@ fn rest_of_dead_letters(
     dead_letters: &mut Vec<DeadLetter>,
 ) -> Result<(), StoreError> {
     while !reply.is_empty() {
-        let (letter, info, stored) = (reply.bytes()?, reply.bytes()?, reply.optional_bytes()?);
+        let (letter, info, name) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let stored = reply.optional_bytes()?;
         // A redrive may have removed it before it was read.
         let Some(stored) = stored else { continue };
         let recipient = reply::parse_session(letter.get(16..).unwrap_or_default())?;
         let messages = stored_segment(pipeline, &stored, recipient)?;
         let message = messages.into_iter().next().ok_or_else(|| unreadable("a segment"))?;
-        dead_letters.push(dead_letter(message, recipient, &info)?);
+        dead_letters.push(dead_letter(message, recipient, &info, &name)?);
     }
     Ok(())
 }
 
-/// `info` is flags and bytes of the entry (5 bytes), the reason (1), deliveries, a space, the time.
-fn dead_letter(message: Arc<Message>, recipient: SessionId, info: &[u8]) -> Result<DeadLetter, StoreError> {
+/// `info` is flags and bytes of the entry (5 bytes), the reason (1), deliveries, a space, the time. `name` is empty for a
+/// recipient without one, and for what a version gave up that kept none.
+fn dead_letter(
+    message: Arc<Message>,
+    recipient: SessionId,
+    info: &[u8],
+    name: &[u8],
+) -> Result<DeadLetter, StoreError> {
     let (deliveries, at_ms) = info
         .get(6..)
         .and_then(|rest| rest.split_at_checked(rest.iter().position(|byte| *byte == b' ')?))
@@ -329,6 +336,9 @@ fn dead_letter(message: Arc<Message>, recipient: SessionId, info: &[u8]) -> Resu
     Ok(DeadLetter {
         message,
         recipient,
+        recipient_name: std::str::from_utf8(name)
+            .ok()
+            .and_then(|name| SessionName::stored(name).ok()),
         reason: reply::parse_reason(&info[5..6])?,
         at_ms: reply::parse_number(&at_ms[1..])?,
         deliveries: u32::try_from(reply::parse_number(deliveries)?).unwrap_or(u32::MAX),

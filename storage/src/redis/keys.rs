@@ -129,6 +129,11 @@ const KEYS: &[Key] = &[
         "hash: message recipient -> flags, bytes, reason, deliveries, time",
         Delete,
     ),
+    key(
+        "dead_letters:names",
+        "hash: message recipient -> name that the recipient had",
+        Delete,
+    ),
     key("dead_letters:seq", "counter: dead letters so far", Delete),
     key(
         "dead_letters:dropped",

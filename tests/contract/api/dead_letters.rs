@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{assert_refused, note, stranger};
-use crate::support::{Broker, Tenant};
+use crate::support::{Agent, Broker, Tenant};
 
 /// Sends these messages from one key's session to a session that is forgotten then.
 fn lose(team: &Tenant<'_>, key: &str, from: &str, texts: &[&str]) {
@@ -32,6 +32,7 @@ fn dead_letters_are_listed_without_their_payloads() {
     let letter = &listed.json()["dead_letters"][0];
     assert_eq!(letter["reason"], "recipient_gone");
     assert_eq!(letter["message"]["sender_name"], "reporter");
+    assert_eq!(letter["session_name"], "gone", "the name that it had");
     assert_eq!(letter["message"].get("payload"), None);
     let whole = team.gets("dead-letters?include=payload");
     assert_eq!(
@@ -48,6 +49,54 @@ fn dead_letters_are_listed_without_their_payloads() {
         team.gets_as(&stranger(&broker), "dead-letters")["dead_letters"],
         json!([])
     );
+}
+
+#[test]
+fn a_dead_letter_has_the_name_of_its_recipient_before_and_after_that_has_ended() {
+    let broker = Broker::start_with(&["--delivery-limit=1"]);
+    let [alice, rejecter, slow, crashing, gone] =
+        ["alice", "rejecter", "slow", "crashing", "gone"].map(|name| broker.agent(name));
+    let rejected = alice.sends("1").to(&rejecter);
+    rejecter.reads(json!({"acknowledge": "manual"}));
+    let rejects = json!({"message_ids": [rejected.id], "outcome": "rejected"});
+    rejecter.calls("acknowledge_messages", rejects);
+    let expired = alice.sends("2").with("ttl_seconds", 1).to(&slow);
+    let undelivered = alice.sends("3").to(&crashing);
+    crashing.reads(json!({"acknowledge": "manual"}));
+    crashing.wire.disconnects();
+    for (sent, status) in [(&expired, "expired"), (&undelivered, "dead_lettered")] {
+        alice.awaits_status(&sent.id, status);
+    }
+    let waits = alice.sends("4").to(&gone);
+    let of = |session: &Agent| format!("/api/v1/sessions/{}", session.session);
+    let forgets = |session: &Agent| {
+        let ended = broker.rest_with(&[], "DELETE", &(of(session) + "?forget=true"), &Value::Null);
+        assert_eq!(ended.status, 200, "{ended:?}");
+    };
+    forgets(&gone);
+    let is_named = || {
+        let rest = broker
+            .rest_with(&[], "GET", "/api/v1/dead-letters", &Value::Null)
+            .json();
+        let tool = alice.calls("list_dead_letters", json!({}));
+        for listed in [rest, tool] {
+            let letters = listed["dead_letters"].as_array().unwrap();
+            let named: Vec<_> = letters
+                .iter()
+                .map(|letter| (&letter["message"]["message_id"], &letter["session_name"]))
+                .collect();
+            let expected = [
+                (&json!(rejected.id), &json!("rejecter")),
+                (&json!(expired.id), &json!("slow")),
+                (&json!(undelivered.id), &json!("crashing")),
+                (&json!(waits.id), &json!("gone")),
+            ];
+            assert_eq!(named, expected);
+        }
+    };
+    is_named();
+    [&rejecter, &slow, &crashing].into_iter().for_each(forgets);
+    is_named();
 }
 
 #[test]

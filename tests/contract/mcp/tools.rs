@@ -378,7 +378,10 @@ fn dead_letter_tools_return_the_documented_keys() {
             .find(|letter| letter["message"]["message_id"] == sent.id.as_str())
             .unwrap();
         // In addition to the contract's fields: the recipient, which a broadcast does not name.
-        assert_keys(letter, &["message", "reason", "at", "deliveries", "session_id"]);
+        assert_keys(
+            letter,
+            &["message", "reason", "at", "deliveries", "session_id", "session_name"],
+        );
         assert_eq!(letter["reason"], "expired");
         assert_eq!(letter["deliveries"], 0);
         let redriven = agent.calls("redrive_dead_letters", json!({"message_ids": [sent.id]}));

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::{Page, ProjectHandle};
 use crate::{
     clock::now,
-    model::{BrokerError, DeadLetter, MessageId, PageRoom, SessionId},
+    model::{BrokerError, DeadLetter, MessageId, PageRoom, SessionId, SessionName},
     session::{Nudge, ReadBudget},
     storage::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, Redriven, envelope_bytes},
 };
@@ -45,6 +45,14 @@ impl ProjectHandle {
                 }
             }
         }
+    }
+
+    /// The name of the recipient of a dead letter: the name that it has now, or else the one that it had.
+    #[must_use]
+    pub fn recipient_name(&self, dead: &DeadLetter) -> Option<SessionName> {
+        let member = self.session(dead.recipient);
+        let name = member.and_then(|member| member.record.name.clone());
+        name.or_else(|| dead.recipient_name.clone())
     }
 
     /// The number of dead letters in this project's store.
@@ -99,7 +107,12 @@ impl ProjectHandle {
             let remote = self.other_project(&target);
             if let Some(remote) = remote {
                 let DeadLetterPage { dead_letters, blocked } = remote.0.store.dead_letters(query.clone()).await?;
-                page.dead_letters.extend(dead_letters);
+                // The names of another project are its own.
+                page.dead_letters
+                    .extend(dead_letters.into_iter().map(|dead| DeadLetter {
+                        recipient_name: None,
+                        ..dead
+                    }));
                 let nearest = page.blocked.into_iter().chain(blocked);
                 page.blocked = nearest.min_by_key(|blocked| (blocked.message, blocked.recipient));
                 more |= cut_page(&mut page, limit, query.bytes_max);

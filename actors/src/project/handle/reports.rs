@@ -12,7 +12,7 @@ use crate::{
     metrics::{METRICS, ReportResult},
     model::{
         Addressing, BrokerError, DeadLetter, DeadLetterReason, Draft, Message, Outcome, OutcomeKind, ProjectId,
-        SessionId, SessionRecord,
+        SessionId, SessionName, SessionRecord,
     },
     project::reports::{Fate, Report, ShownRecipient, reports},
     registry::builtin::DELIVERY_REPORT,
@@ -43,7 +43,7 @@ impl ProjectHandle {
             let Some(until) = until else { break };
             let outcomes = self.outcomes(&dead_letters).await?;
             let fates = dead_letters.iter().zip(outcomes).filter_map(|(dead, outcome)| {
-                let recipient = self.shown_recipient(&dead.message, dead.recipient);
+                let recipient = shown_recipient(&dead.message, dead.recipient, self.recipient_name(dead));
                 Fate::of_dead_letter(dead, recipient, outcome.as_deref())
             });
             self.send_reports(fates.collect(), Some(until)).await?;
@@ -73,24 +73,6 @@ impl ProjectHandle {
         Ok(dead_letters.iter().map(outcome_of).collect())
     }
 
-    /// The recipient as the sender may know it: of another project only the session to which it has sent.
-    fn shown_recipient(&self, message: &Message, recipient: SessionId) -> ShownRecipient {
-        if message.origin.is_some() {
-            return ShownRecipient {
-                id: message.recipient.filter(|to| *to == recipient),
-                name: None,
-            };
-        }
-        ShownRecipient {
-            id: Some(recipient),
-            name: self
-                .0
-                .directory
-                .by_id(recipient)
-                .and_then(|member| member.record.name.clone()),
-        }
-    }
-
     /// What the senders of these messages are told once their recipient has acknowledged them as blocked.
     pub(super) async fn fates_of_blocked(&self, by: &Member, which: &Acknowledge) -> Result<Vec<Fate>, BrokerError> {
         let Acknowledge::Concluded(ids, outcome) = which else {
@@ -102,7 +84,7 @@ impl ProjectHandle {
                 // One at a time: a message may have megabytes.
                 let message = self.0.store.messages(vec![*id]).await?.pop().flatten();
                 fates.extend(message.and_then(|message| {
-                    let recipient = self.shown_recipient(&message, by.record.id);
+                    let recipient = shown_recipient(&message, by.record.id, by.record.name.clone());
                     Fate::of_blocked(&message, recipient, outcome, now().unix_ms)
                 }));
             }
@@ -193,4 +175,18 @@ impl ProjectHandle {
 /// report for each sender.
 fn report_key(project: &ProjectId, until: u64, recipient: SessionId) -> String {
     format!("report:{project}:{until}:{recipient}")
+}
+
+/// The recipient as the sender may know it: of another project only the session to which it has sent.
+fn shown_recipient(message: &Message, recipient: SessionId, name: Option<SessionName>) -> ShownRecipient {
+    if message.origin.is_some() {
+        return ShownRecipient {
+            id: message.recipient.filter(|to| *to == recipient),
+            name: None,
+        };
+    }
+    ShownRecipient {
+        id: Some(recipient),
+        name,
+    }
 }

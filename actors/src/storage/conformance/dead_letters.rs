@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use super::{
     super::{
-        BlockedDeadLetter, DeadLetterQuery, REPORT_LEN_MAX, RedriveRefusal, Redriven, Storage, Unreported,
+        Acknowledge, BlockedDeadLetter, DeadLetterQuery, REPORT_LEN_MAX, RedriveRefusal, Redriven, Storage, Unreported,
         envelope_bytes,
     },
-    world::{CAPACITY, World, depth, done},
+    world::{CAPACITY, World, depth, done, record},
 };
-use crate::model::{DeadLetterReason, DeliveryStatus, MessageId, SessionId};
+use crate::model::{
+    DeadLetter, DeadLetterReason, DeliveryStatus, MessageId, Outcome, OutcomeKind, SessionId, SessionName,
+    SessionRecord,
+};
 
 pub async fn the_messages_of_a_removed_session_become_dead_letters(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
@@ -28,6 +31,58 @@ pub async fn the_messages_of_a_removed_session_become_dead_letters(storage: Arc<
         [(world.bob, DeliveryStatus::DeadLettered(reason))]
     );
     assert_eq!(world.leases(world.carol, 9).await, [elsewhere]);
+}
+
+pub async fn a_dead_letter_keeps_the_name_that_its_recipient_had(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let name = |text: &str| SessionName::parse(text).ok();
+    let named = |text: &str| SessionRecord {
+        name: name(text),
+        ..record(world.bob)
+    };
+    world.puts_session(named("bob")).await;
+    let tried_too_often = world.sends_dead_letter(world.bob).await;
+    let rejected = world.sends(world.bob).await;
+    world.leases(world.bob, 1).await;
+    let outcome = Outcome::new(OutcomeKind::Rejected, "");
+    let rejects = Acknowledge::Concluded(vec![rejected], outcome);
+    done(world.store.acknowledge(world.bob, rejects, world.now)).await;
+    world.puts_session(named("robert")).await;
+    let waiting = world.sends(world.bob).await;
+    let of_unnamed = world.sends(world.carol).await;
+    for session in [world.bob, world.carol] {
+        world.removes(session, DeadLetterReason::RecipientGone).await;
+    }
+    let expected = [
+        (tried_too_often, name("bob")),
+        (rejected, name("bob")),
+        (waiting, name("robert")),
+        (of_unnamed, None),
+    ];
+    let names = |dead: Vec<DeadLetter>| -> Vec<_> {
+        let named = dead.into_iter().map(|dead| (dead.message.id, dead.recipient_name));
+        named.collect()
+    };
+    assert_eq!(names(world.dead_letters().await), expected);
+    let unreported = done(world.store.claim_unreported(world.now)).await;
+    assert_eq!(names(unreported.dead_letters), expected);
+
+    // A redriven message is given up for its new recipient.
+    world
+        .puts_session(SessionRecord {
+            name: name("heir"),
+            ..record(world.carol)
+        })
+        .await;
+    redrive(&world, &[waiting, of_unnamed], Some(world.carol)).await;
+    world.removes(world.carol, DeadLetterReason::RecipientGone).await;
+    let expected = [
+        (tried_too_often, name("bob")),
+        (rejected, name("bob")),
+        (waiting, name("heir")),
+        (of_unnamed, name("heir")),
+    ];
+    assert_eq!(names(world.dead_letters().await), expected);
 }
 
 pub async fn dead_letters_are_listed_in_pages(storage: Arc<dyn Storage>) {

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     super::{Append, Appended, Audience, KeyReservation, REPORT_CLAIM, Released, Retention, SendResult, Storage},
-    world::{CAPACITY, World, accepted, append, depth, done, fresh_project},
+    world::{CAPACITY, World, accepted, append, depth, done, fresh_project, record},
 };
-use crate::model::{DeadLetterReason, DeliveryStatus, Headers};
+use crate::model::{DeadLetterReason, DeliveryStatus, Headers, SessionName, SessionRecord};
 
 const TTL: u64 = 10;
 const LONG: Duration = Duration::from_secs(TTL);
@@ -14,6 +14,13 @@ const SHORT: Duration = Duration::from_secs(TTL - 1);
 
 pub async fn an_expired_message_is_dead_lettered_instead_of_delivered(storage: Arc<dyn Storage>) {
     let mut world = World::new(&*storage).await;
+    let name = SessionName::parse("bob").ok();
+    world
+        .puts_session(SessionRecord {
+            name: name.clone(),
+            ..record(world.bob)
+        })
+        .await;
     let short_lived = Headers {
         ttl_seconds: Some(TTL),
         ..Headers::default()
@@ -29,6 +36,7 @@ pub async fn an_expired_message_is_dead_lettered_instead_of_delivered(storage: A
     let leased = done(world.store.lease(world.bob, None, 1, usize::MAX, world.now)).await;
     assert_eq!((leased.deliveries[0].message.id, leased.depth), (lasting, depth(0, 1)));
     assert_eq!(world.dead().await, [(id, world.bob, DeadLetterReason::Expired)]);
+    assert_eq!(world.dead_letters().await[0].recipient_name, name);
     assert_eq!(
         *progress.borrow(),
         DeliveryStatus::Expired,

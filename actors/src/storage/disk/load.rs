@@ -225,16 +225,14 @@ impl ProjectLoader {
                     key.message()?;
                     key.session()?
                 };
-                let sequence = value.u64()?;
-                let reason = records::read_reason(value.u8()?)?;
-                let (at_ms, deliveries) = (value.u64()?, value.u32()?);
-                let message = self.message(records::read_message(&mut value)?)?;
+                let (sequence, stored) = records::read_dead_letter(&mut value)?;
                 let dead_letter = DeadLetter {
-                    message,
+                    message: self.message(stored.message)?,
                     recipient,
-                    reason,
-                    at_ms,
-                    deliveries,
+                    recipient_name: stored.recipient_name,
+                    reason: stored.reason,
+                    at_ms: stored.at_ms,
+                    deliveries: stored.deliveries,
                 };
                 self.stored.dead_letters.push((sequence, dead_letter));
             }

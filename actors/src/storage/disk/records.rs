@@ -11,7 +11,7 @@ use super::codec::{Decoded, RecordReader, RecordWriter, damaged};
 use crate::{
     model::{
         DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, Priority, ProjectId,
-        RecipientStatus, SessionId, SessionRecord, StoredMessage,
+        RecipientStatus, SessionId, SessionName, SessionRecord, StoredMessage,
     },
     storage::{
         LastSign, SendResult,
@@ -26,8 +26,8 @@ use crate::{
 
 /// The layout version. A broker refuses later versions. Version 2 has added the event log, version 3 the
 /// outcome at the end of a receipt, version 4 which dead letters are reported, questions, yaps, targets and the
-/// lists of backends.
-pub const VERSION: u32 = 4;
+/// lists of backends, version 5 the name of the recipient in a dead letter.
+pub const VERSION: u32 = 5;
 
 /// Stands in place of the message id of a reservation.
 const NO_MESSAGE: MessageId = MessageId::from_uuid(uuid::Uuid::nil());
@@ -208,12 +208,50 @@ fn read_priority(byte: u8) -> Decoded<Priority> {
 
 /// The value of a dead letter.
 pub fn write_dead_letter(dead_letter: &DeadLetter, sequence: u64) -> Vec<u8> {
+    let name = dead_letter.recipient_name.as_ref();
+    let flag = if name.is_some() { HAS_NAME } else { 0 };
     let writer = RecordWriter::with_capacity(128 + dead_letter.message.body().len())
         .u64(sequence)
-        .u8(reason_byte(dead_letter.reason))
+        .u8(reason_byte(dead_letter.reason) | flag)
         .u64(dead_letter.at_ms)
         .u32(dead_letter.deliveries);
+    let writer = match name {
+        Some(name) => writer.text(name.as_str()),
+        None => writer,
+    };
     write_message(writer, &dead_letter.message).0
+}
+
+/// Added to the reason of a dead letter: the name of the recipient precedes the message. Up to version 4 none has it.
+const HAS_NAME: u8 = 0x80;
+
+/// Reads a value written by [`write_dead_letter`]: what it says of the dead letter of this recipient, and the message.
+///
+/// # Errors
+/// If the record is damaged.
+pub fn read_dead_letter(reader: &mut RecordReader<'_>) -> Decoded<(u64, StoredDeadLetter)> {
+    let (sequence, reason) = (reader.u64()?, reader.u8()?);
+    let dead_letter = StoredDeadLetter {
+        reason: read_reason(reason & !HAS_NAME)?,
+        at_ms: reader.u64()?,
+        deliveries: reader.u32()?,
+        recipient_name: match reason & HAS_NAME {
+            0 => None,
+            _ => Some(SessionName::stored(reader.text()?).map_err(|_| damaged("an invalid name"))?),
+        },
+        message: read_message(reader)?,
+    };
+    Ok((sequence, dead_letter))
+}
+
+/// What is on the disk of a dead letter, besides its key.
+#[derive(Debug)]
+pub struct StoredDeadLetter {
+    pub reason: DeadLetterReason,
+    pub at_ms: u64,
+    pub deliveries: u32,
+    pub recipient_name: Option<SessionName>,
+    pub message: StoredMessage,
 }
 
 /// The value of the progress of reports.
@@ -253,7 +291,7 @@ fn reason_byte(reason: DeadLetterReason) -> u8 {
 ///
 /// # Errors
 /// For an unknown number.
-pub fn read_reason(byte: u8) -> Decoded<DeadLetterReason> {
+fn read_reason(byte: u8) -> Decoded<DeadLetterReason> {
     let reason = REASONS.get(usize::from(byte)).copied();
     reason.ok_or_else(|| damaged("an unknown reason"))
 }
@@ -428,6 +466,42 @@ pub fn project_key(project: &ProjectId) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dead_letter_of_an_earlier_version_has_no_name() {
+        let (message, recipient) = (MessageId::from_uuid(uuid::Uuid::from_u128(1)), SessionId::BROKER);
+        let stored = StoredMessage {
+            id: message,
+            sender: recipient,
+            origin: None,
+            recipient: Some(recipient),
+            priority: Priority::High,
+            ttl: None,
+            body: b"{".to_vec(),
+        };
+        let message = Message::restore(stored.clone());
+        let earlier = RecordWriter::default().u64(7).u8(3).u64(8).u32(9);
+        let earlier = write_message(earlier, &message).0;
+        let mut dead_letter = DeadLetter {
+            message: message.into(),
+            recipient,
+            recipient_name: None,
+            reason: DeadLetterReason::Rejected,
+            at_ms: 8,
+            deliveries: 9,
+        };
+        assert_eq!(write_dead_letter(&dead_letter, 7), earlier);
+        dead_letter.recipient_name = SessionName::parse("bob").ok();
+        for (bytes, name) in [
+            (earlier, None),
+            (write_dead_letter(&dead_letter, 7), dead_letter.recipient_name.clone()),
+        ] {
+            let (sequence, read) = read_dead_letter(&mut RecordReader(&bytes)).unwrap();
+            assert_eq!((sequence, read.reason), (7, dead_letter.reason));
+            assert_eq!((read.at_ms, read.deliveries), (8, 9));
+            assert_eq!((read.recipient_name, read.message), (name, stored.clone()));
+        }
+    }
 
     #[test]
     fn the_last_sign_of_life_is_one_more_member_of_a_session() {

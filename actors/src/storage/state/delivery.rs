@@ -250,7 +250,7 @@ impl<J: Journal> ProjectState<J> {
     /// Acknowledges or rejects messages with an outcome.
     fn conclude(&mut self, session: SessionId, ids: Vec<MessageId>, outcome: &Arc<Outcome>, now: Now) -> Acknowledged {
         let mut answer = Acknowledged::default();
-        let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&session) else {
+        let Some(StoredSession { inbox, record, .. }) = self.sessions.get_mut(&session) else {
             answer.unknown = ids;
             return answer;
         };
@@ -265,7 +265,7 @@ impl<J: Journal> ProjectState<J> {
             let receipt = entry.receipt;
             if outcome.kind == OutcomeKind::Rejected {
                 answer.dead += 1;
-                ledger.dead_letter(entry, session, DeadLetterReason::Rejected, now, journal);
+                ledger.dead_letter(entry, record, DeadLetterReason::Rejected, now, journal);
             } else {
                 let status = DeliveryStatus::Acknowledged;
                 ledger.receipts.set(receipt, id, status, now.unix_ms, journal);
@@ -304,7 +304,7 @@ impl<J: Journal> ProjectState<J> {
         delivery_limit: u32,
         now: Now,
     ) -> Released {
-        let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&session) else {
+        let Some(StoredSession { inbox, record, .. }) = self.sessions.get_mut(&session) else {
             return Released::default();
         };
         let (mut returned, mut dead) = (0, 0);
@@ -328,7 +328,7 @@ impl<J: Journal> ProjectState<J> {
                 Disposition::DeadLettered(entry, reason) => {
                     dead += 1;
                     self.expiries.message_removed(entry.deadline_ms);
-                    self.ledger.dead_letter(entry, session, reason, now, &mut self.journal);
+                    self.ledger.dead_letter(entry, record, reason, now, &mut self.journal);
                 }
             },
         );
@@ -392,14 +392,14 @@ impl<J: Journal> ProjectState<J> {
     pub(super) fn expire(&mut self, now: Now) {
         self.expired_until_ms = self.expired_until_ms.max(now.mono_ms);
         while let Some(expiry) = self.expiries.pop_due(now.mono_ms) {
-            let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&expiry.session) else {
+            let Some(StoredSession { inbox, record, .. }) = self.sessions.get_mut(&expiry.session) else {
                 continue;
             };
             // None if the message was acknowledged, or is leased: its release checks the deadline.
             if let Some(entry) = inbox.expire(expiry.message, expiry.priority, expiry.seq) {
                 self.expiries.message_removed(entry.deadline_ms);
-                let (session, reason) = (expiry.session, DeadLetterReason::Expired);
-                self.ledger.dead_letter(entry, session, reason, now, &mut self.journal);
+                let reason = DeadLetterReason::Expired;
+                self.ledger.dead_letter(entry, record, reason, now, &mut self.journal);
                 self.expired_in.insert(expiry.session);
             }
         }

@@ -262,7 +262,8 @@ impl<J: Journal> ProjectState<J> {
         let count = entries.len();
         for entry in entries {
             self.expiries.message_removed(entry.deadline_ms);
-            self.ledger.dead_letter(entry, session, reason, now, &mut self.journal);
+            self.ledger
+                .dead_letter(entry, &stored.record, reason, now, &mut self.journal);
         }
         self.journal.record(Change::SessionRemoved(session));
         let event = ProjectEvent::Session {

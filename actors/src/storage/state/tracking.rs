@@ -10,7 +10,10 @@ use super::{
 use crate::{
     clock::Now,
     metrics,
-    model::{DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId},
+    model::{
+        DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId,
+        SessionRecord,
+    },
     storage::{
         dead_letters::{DeadLetterPage, DeadLetterQuery, RedriveRefusal, Redriven, Unreported},
         tracking::{KeyReservation, SendResult},
@@ -184,7 +187,7 @@ impl Ledger {
     pub(super) fn dead_letter(
         &mut self,
         entry: InboxEntry,
-        recipient: SessionId,
+        recipient: &SessionRecord,
         reason: DeadLetterReason,
         now: Now,
         journal: &mut impl Journal,
@@ -200,10 +203,11 @@ impl Ledger {
             .set(entry.receipt, entry.message.id, status, now.unix_ms, journal);
         entry.message.progress.advance_to(status);
         self.events
-            .dead_lettered(entry.message.id, recipient, reason, entry.deliveries, now);
+            .dead_lettered(entry.message.id, recipient.id, reason, entry.deliveries, now);
         let dead_letter = DeadLetter {
             message: Arc::clone(&entry.message),
-            recipient,
+            recipient: recipient.id,
+            recipient_name: recipient.name.clone(),
             reason,
             at_ms: now.unix_ms,
             deliveries: entry.deliveries,

@@ -42,6 +42,7 @@ pub const LIST_DEAD_LETTERS: Tool = Tool {
             "properties": {
                 "message": {"type": "object"},
                 "session_id": string_schema(""),
+                "session_name": {"type": ["string", "null"]},
                 "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
                 "at": string_schema(""),
                 "deliveries": integer_schema(""),
@@ -76,7 +77,8 @@ fn list_dead_letters(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result
         let room = caller.reservation().budget();
         let page = caller.project.dead_letters(query, &*room).await?;
         let write_message = |out: &mut Vec<u8>, letter: &DeadLetter| letter.message.write(out, letter.deliveries);
-        Ok(ToolResult::from(dead_letters::page(&page, |_| true, write_message)))
+        let text = dead_letters::page(&caller.project, &page, |_| true, write_message);
+        Ok(ToolResult::from(text))
     }))
 }
 

@@ -2,7 +2,7 @@
 --
 -- Keys  dead_letters (sorted set: letters by their text), dead_letters:by_age (sorted set: letters by the order in which
 --       they came), dead_letters:info (hash: letter -> flags and bytes of the entry, reason, deliveries, time),
---       dead_letters:seq (counter for that order), dead_letters:dropped (letters dropped since the last sweep),
+--       dead_letters:names (hash: letter -> name that the recipient had), dead_letters:seq (counter for that order), dead_letters:dropped (letters dropped since the last sweep),
 --       dead_letters:reports (hash: number of the last letter that is reported to its sender, of the last that is being
 --       reported, and since when)
 
@@ -59,6 +59,7 @@ local function take(letter)
     return nil
   end
   call('HDEL', key('dead_letters:info'), letter)
+  call('HDEL', key('dead_letters:names'), letter)
   call('ZREM', key('dead_letters'), letter)
   call('ZREM', key('dead_letters:by_age'), letter)
   local entry = entry_of(letter, info)
@@ -100,11 +101,23 @@ function dead_letters.add(entry, session, reason, deliveries)
   end
   local info = sub(entry, 17) .. reason .. int_text(deliveries) .. ' ' .. at_ms
   call('HSET', key('dead_letters:info'), letter, info)
+  local name = call('HGET', key('sessions:names'), session)
+  if name then
+    call('HSET', key('dead_letters:names'), letter, name)
+  end
   local number = call('INCR', key('dead_letters:seq'))
   call('ZADD', key('dead_letters:by_age'), number, letter)
   -- What an earlier version has given up is not reported.
   call('HSETNX', key('dead_letters:reports'), 'reported', number - 1)
   drop_excess()
+end
+
+-- Adds a letter to the reply: letter, info, name of its recipient or '', message.
+local function reply_with(reply, letter, info)
+  local len = #reply
+  reply[len + 1], reply[len + 2] = letter, info
+  reply[len + 3] = call('HGET', key('dead_letters:names'), letter) or ''
+  messages.want(entry_of(letter, info), reply)
 end
 
 -- Whether a letter is one that a query asks for, besides its position.
@@ -124,8 +137,8 @@ end
 -- Input   reason or '', origin or '', the letter after which the page begins or '', most letters, most bytes of their
 --         envelopes
 -- Output  the letter at which the page ends for lack of bytes or '', and its bytes; then of each letter: letter, info,
---         message
--- Keys    dead_letters (read), dead_letters:info (read), messages (read)
+--         name of its recipient or '', message
+-- Keys    dead_letters (read), dead_letters:info (read), dead_letters:names (read), messages (read)
 ops.dead_letters = function()
   local reason, origin, after, letters_left, bytes_left =
     read_text(), read_text(), read_text(), read_number(), read_number()
@@ -140,16 +153,13 @@ ops.dead_letters = function()
     local info = hash_fields(key('dead_letters:info'), page)
     for at = 1, #page do
       if letters_left > 0 and is_wanted(page[at], info[at], reason, origin) then
-        local entry = entry_of(page[at], info[at])
-        local bytes = bytes_of(entry)
+        local bytes = bytes_of(entry_of(page[at], info[at]))
         if bytes > bytes_left then
           reply[1], reply[2] = page[at], bytes
           return reply
         end
         letters_left, bytes_left = letters_left - 1, bytes_left - bytes
-        reply[#reply + 1] = page[at]
-        reply[#reply + 1] = info[at]
-        messages.want(entry, reply)
+        reply_with(reply, page[at], info[at])
       end
     end
   end
@@ -194,9 +204,10 @@ end
 -- claim_unreported: gives the next letters that are not reported to one caller.
 --
 -- Input   nothing
--- Output  the number by which they are marked, or 0; then of each letter: letter, info, message
--- Keys    dead_letters:by_age (read), dead_letters:info (read), dead_letters:seq (read), dead_letters:reports,
---         messages (read)
+-- Output  the number by which they are marked, or 0; then of each letter: letter, info, name of its recipient or '',
+--         message
+-- Keys    dead_letters:by_age (read), dead_letters:info (read), dead_letters:names (read), dead_letters:seq (read),
+--         dead_letters:reports, messages (read)
 ops.claim_unreported = function()
   local last, reported, claimed, is_claimed = report_progress()
   if last <= reported or is_claimed then
@@ -210,9 +221,7 @@ ops.claim_unreported = function()
   timeline.has_changed = true
   local reply = { until_number }
   for at = 1, #letters do
-    reply[#reply + 1] = letters[at].letter
-    reply[#reply + 1] = letters[at].info
-    messages.want(entry_of(letters[at].letter, letters[at].info), reply)
+    reply_with(reply, letters[at].letter, letters[at].info)
   end
   return reply
 end
