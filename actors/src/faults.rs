@@ -86,6 +86,24 @@ pub fn delay_commit() {
 #[cfg(not(feature = "faults"))]
 pub const fn delay_commit() {}
 
+/// Blocks the thread at this point, if the environment variable `FAULT_DELAY_AT` names it: a name and milliseconds. So may
+/// a busy machine.
+#[cfg(feature = "faults")]
+pub fn delay_at(name: &str) {
+    static DELAY_AT: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    let delay_at = DELAY_AT.get_or_init(|| std::env::var("FAULT_DELAY_AT").ok());
+    let ms = delay_at
+        .as_ref()
+        .and_then(|text| text.strip_prefix(name)?.trim().parse().ok());
+    if let Some(ms) = ms {
+        std::thread::sleep(std::time::Duration::from_millis(ms));
+    }
+}
+
+/// Does nothing.
+#[cfg(not(feature = "faults"))]
+pub const fn delay_at(_: &str) {}
+
 /// The value of an environment variable of tests, whose name begins with `FAULT_`.
 #[cfg(feature = "faults")]
 #[must_use]

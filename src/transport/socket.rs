@@ -12,7 +12,10 @@ use std::{
 };
 
 use actix_rt::net::TcpStream;
-use actors::session::ReadAt;
+use actors::{
+    faults,
+    session::{ReadAt, WriteInProgress},
+};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -278,12 +281,24 @@ impl Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let unflushed = self.state.unflushed_receives.take();
+        let begun: Vec<_> = unflushed.iter().filter_map(HandedOver::begin_write).collect();
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);
+        if !begun.is_empty() {
+            faults::delay_at("answer_sent");
+        }
         // HTTP passes all pending output in one call.
-        match &polled {
-            Poll::Ready(Ok(len)) if *len == buf.len() => self.state.on_flush(),
-            Poll::Ready(Err(_)) => self.state.on_reset(),
-            _ => {}
+        let is_flushed = matches!(&polled, Poll::Ready(Ok(len)) if *len == buf.len());
+        if is_flushed {
+            begun.into_iter().for_each(WriteInProgress::complete);
+        } else {
+            drop(begun);
+        }
+        self.state.unflushed_receives.replace(unflushed);
+        if is_flushed {
+            self.state.on_flush();
+        } else if let Poll::Ready(Err(_)) = &polled {
+            self.state.on_reset();
         }
         polled
     }

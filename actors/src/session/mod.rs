@@ -36,7 +36,7 @@ pub use messages::{
     Writable,
 };
 pub use read_budget::{ReadBudget, ReadReservation, UNRESERVED_BYTES_MAX, UnboundedReads};
-pub use receive_call::{ReadAt, ReceiveCall};
+pub use receive_call::{ReadAt, ReceiveCall, WriteInProgress};
 pub use shared::{AgentInfo, SessionShared};
 pub use state::{AckMode, PushMode};
 pub use wake_log::WakeLog;

@@ -2,7 +2,7 @@
 //! cancelled or answered.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
@@ -35,8 +35,26 @@ struct State {
     receipt: CallReceipt,
     cancelled: AtomicBool,
     waiting: Notify,
-    /// The number of its answer among all written answers; 0 until it is written.
-    written: AtomicU64,
+    /// The number of its answer among all written answers; 0 until it is written. Locked while the operating system takes
+    /// the last bytes.
+    written: Mutex<u64>,
+}
+
+/// The operating system takes the last bytes of an answer. Until this is dropped, every question whether the answer is
+/// written waits: the client may have read it, and sent its next request to another thread, before this one runs again.
+#[derive(Debug)]
+pub struct WriteInProgress<'a> {
+    place: u64,
+    written: MutexGuard<'a, u64>,
+}
+
+impl WriteInProgress<'_> {
+    /// The operating system has taken the last byte. Requests that were read since the beginning are later ones.
+    pub fn complete(mut self) {
+        if *self.written == 0 {
+            *self.written = self.place;
+        }
+    }
 }
 
 impl Default for ReceiveCall {
@@ -45,7 +63,7 @@ impl Default for ReceiveCall {
             receipt: CallReceipt::generate(),
             cancelled: AtomicBool::new(false),
             waiting: Notify::new(),
-            written: AtomicU64::new(0),
+            written: Mutex::default(),
         }))
     }
 }
@@ -79,22 +97,33 @@ impl ReceiveCall {
         self.0.waiting.notified().await;
     }
 
+    /// Begins to hand the last bytes of the answer to the operating system. Hold it for one call that does not block.
+    #[must_use]
+    pub fn begin_write(&self) -> WriteInProgress<'_> {
+        let written = self.written();
+        let place = ANSWERS_WRITTEN.fetch_add(1, Ordering::SeqCst) + 1;
+        WriteInProgress { place, written }
+    }
+
     /// The operating system has taken the last byte of the answer.
     pub fn mark_written(&self) {
-        let place = ANSWERS_WRITTEN.fetch_add(1, Ordering::SeqCst) + 1;
-        self.0.written.store(place, Ordering::SeqCst);
+        self.begin_write().complete();
+    }
+
+    fn written(&self) -> MutexGuard<'_, u64> {
+        self.0.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the answer is written.
     #[must_use]
     pub fn is_written(&self) -> bool {
-        self.0.written.load(Ordering::SeqCst) != 0
+        *self.written() != 0
     }
 
     /// Whether the answer was written before a request was read.
     #[must_use]
     pub fn is_written_before(&self, read: ReadAt) -> bool {
-        let place = self.0.written.load(Ordering::SeqCst);
+        let place = *self.written();
         place != 0 && place <= read.0
     }
 
@@ -127,6 +156,26 @@ mod tests {
         assert_eq!(call.until_waiting().now_or_never(), None);
         call.mark_waiting();
         assert_eq!(call.until_waiting().now_or_never(), Some(()));
+    }
+
+    #[test]
+    fn a_request_that_is_read_while_an_answer_is_written_is_later_once_it_is_written() {
+        let call = ReceiveCall::default();
+        // The socket was full: nothing is written.
+        drop(call.begin_write());
+        assert!(!call.is_written());
+        let before = ReadAt::now();
+        let write = call.begin_write();
+        let meanwhile = ReadAt::now();
+        let asked = std::thread::scope(|scope| {
+            let asks = scope.spawn(|| call.is_written_before(meanwhile));
+            write.complete();
+            asks.join().unwrap()
+        });
+        assert!(asked && call.is_written());
+        assert!(!call.is_written_before(before));
+        call.mark_written();
+        assert!(call.is_written_before(meanwhile), "it is written once");
     }
 
     #[test]

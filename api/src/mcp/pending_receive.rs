@@ -11,7 +11,7 @@ use std::{
 use actors::{
     model::{MessageId, Question, QuestionId},
     project::ProjectHandle,
-    session::{Member, ReceiveCall},
+    session::{Member, ReceiveCall, WriteInProgress},
     storage::Acknowledge,
 };
 
@@ -25,6 +25,14 @@ pub enum HandedOver {
 }
 
 impl HandedOver {
+    /// Begins to hand the last bytes of the answer to the operating system, if it matters to other threads.
+    pub fn begin_write(&self) -> Option<WriteInProgress<'_>> {
+        match self {
+            Self::Received(receive) => Some(receive.call.begin_write()),
+            Self::Notices(_) => None,
+        }
+    }
+
     /// The last byte of the answer is with the operating system.
     pub fn mark_written(&self) {
         match self {

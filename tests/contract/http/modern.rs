@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::unregistered_client;
-use crate::support::{Broker, HttpAgent, Request, keys};
+use crate::support::{Broker, HttpAgent, Request, broker_program, keys, texts};
 
 const MODERN: &str = "2026-07-28";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -296,6 +296,21 @@ fn messages_read_by_a_stateless_client_are_acknowledged() {
         json!({"message_ids": [third.id], "session_id": bob.session}),
     );
     alice.awaits_status(&third.id, "acknowledged");
+}
+
+#[test]
+fn an_answer_is_acknowledged_by_a_request_that_follows_at_once_on_another_thread() {
+    let mut program = broker_program();
+    // The thread that has sent an answer does not run for a moment.
+    program.env("FAULT_DELAY_AT", "answer_sent 20");
+    let broker = Broker::with_program(program, &["--workers=2"]);
+    let (alice, bob) = (broker.agent("alice"), broker.http_modern("bob"));
+    for round in 0..8 {
+        let sent = alice.sends("hi").to("bob");
+        assert_eq!(texts(&bob.reads(json!({}))), ["hi"], "{round}");
+        assert_eq!(texts(&bob.reads(json!({}))), [""; 0], "{round}");
+        assert_eq!(alice.status_of(&sent.id), "acknowledged", "{round}");
+    }
 }
 
 #[test]
