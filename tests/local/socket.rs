@@ -196,6 +196,40 @@ fn a_megabyte_reaches_a_slow_reader_whole() {
 }
 
 #[test]
+fn an_answer_that_its_reader_has_not_taken_is_withdrawn_when_its_call_is_cancelled() {
+    let local = LocalBroker::start();
+    let alice = local.broker.agent("alice");
+    let carol = Agent::legacy(local.wire(), "2025-11-25", &json!({})).registered("carol");
+    let stream = local.stream();
+    let mut answers = lines(&stream);
+    let sends = |frame: Value| writeln!(&mut &stream, "{frame}").unwrap();
+    let calls = |id: usize, name: &str, arguments: Value| {
+        let params = json!({"name": name, "arguments": arguments});
+        sends(json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
+    };
+    calls(1, "register_session", json!({"name": "bob"}));
+    assert_eq!(answers.next().unwrap()["id"], 1);
+    calls(2, "receive_messages", json!({"wait_seconds": 100}));
+    // More than the socket takes: what is answered next waits in the broker.
+    let large = alice.sends(&"y".repeat(300 * 1024)).to(&carol);
+    calls(3, "receive_messages", json!({"session_id": carol.held}));
+    alice.awaits_status(&large.id, "delivered");
+    let sent = alice.sends("hi").to("bob");
+    alice.awaits_status(&sent.id, "delivered");
+    sends(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}}));
+    calls(4, "receive_messages", json!({"wait_seconds": 100}));
+    assert_eq!(answers.next().unwrap()["id"], 3);
+    let answer = answers.next().unwrap();
+    assert_eq!(answer["id"], 4, "the cancelled call has no answer: {answer}");
+    let received = &answer["result"]["structuredContent"]["messages"];
+    assert_eq!(received[0]["message_id"], sent.id, "{received}");
+    calls(5, "receive_messages", json!({}));
+    let answer = answers.next().unwrap();
+    assert_eq!(answer["id"], 5, "{answer}");
+    assert_eq!(answer["result"]["structuredContent"]["messages"], json!([]));
+}
+
+#[test]
 fn a_client_that_stops_reading_is_closed_and_others_are_served() {
     let local = LocalBroker::start_with(&FAST_TIMEOUTS);
     let wire = local.wire();

@@ -291,6 +291,8 @@ impl Calls {
         let mut receives = self.receives.borrow_mut();
         let at = receives.iter().rposition(|known| &*known.id == id);
         if let Some(RecordedReceive { receive, .. }) = at.and_then(|at| receives.remove(at)) {
+            // Its messages come again from the inbox.
+            self.outbox.withdraw(&receive);
             receive.release_unless_written();
         }
     }

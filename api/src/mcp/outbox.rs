@@ -22,7 +22,7 @@ use futures_util::task::AtomicWaker;
 use super::{
     charge::OutboxCharge,
     framing::{Framing, ResponseForm, replace_line_breaks, text_frame_header},
-    pending_receive::{HandedOver, WriteMarks},
+    pending_receive::{AnswerMark, HandedOver, WriteMarks},
 };
 use crate::budget::Reservation;
 
@@ -152,10 +152,11 @@ impl PushFrame {
 }
 
 impl Queue {
-    /// Marks the end of the response queued last: writing it completes these receives.
-    fn mark_receives(&mut self, receives: impl IntoIterator<Item = HandedOver>) {
+    /// Marks the response that was queued last, from `start` on: writing it completes these receives.
+    fn mark_receives(&mut self, start: u64, receives: impl IntoIterator<Item = HandedOver>) {
         for receive in receives {
-            self.marks.receives.push_back((self.queued_bytes_total, receive));
+            let range = start..self.queued_bytes_total;
+            self.marks.receives.push_back(AnswerMark { range, receive });
         }
     }
 }
@@ -246,9 +247,10 @@ impl Outbox {
         if queue.ended {
             return;
         }
+        let start = queue.queued_bytes_total;
         let Framing::Exchange { form, .. } = self.framing else {
             self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
-            queue.mark_receives(receives);
+            queue.mark_receives(start, receives);
             return self.after_queueing(queue);
         };
         let whole = match form {
@@ -264,7 +266,7 @@ impl Outbox {
         } else {
             self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
         }
-        queue.mark_receives(receives);
+        queue.mark_receives(start, receives);
         queue.exchange.answered = Some(QueuedResponse { error, whole });
         queue.ended = true;
         self.after_queueing(queue);
@@ -320,7 +322,27 @@ impl Outbox {
     pub fn take_receives(&self) -> impl Iterator<Item = HandedOver> {
         std::mem::take(&mut self.queue().marks.receives)
             .into_iter()
-            .map(|(_, receive)| receive)
+            .map(|mark| mark.receive)
+    }
+
+    /// Removes the response that hands this over, unless the transport has taken it: its caller has cancelled, and the
+    /// messages return to the inbox. Only of a connection, whose frames are independent of each other.
+    pub fn withdraw(&self, receive: &HandedOver) {
+        if !matches!(self.framing, Framing::WebSocket | Framing::Line) {
+            return;
+        }
+        let mut queue = self.queue();
+        let first = queue.queued_bytes_total - queue.bytes.len() as u64;
+        let Some(range) = queue.marks.withdraw(receive, first) else {
+            return;
+        };
+        let len = (range.end - range.start) as usize;
+        let from = (range.start - first) as usize;
+        queue.bytes.drain(from..from + len);
+        queue.queued_bytes_total -= len as u64;
+        drop(queue);
+        self.waiting_len.fetch_sub(len, Ordering::Relaxed);
+        self.update_budget();
     }
 
     /// Whether the response was queued and taken completely.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -30,6 +31,15 @@ impl HandedOver {
         match self {
             Self::Received(receive) => Some(receive.call.begin_write()),
             Self::Notices(_) => None,
+        }
+    }
+
+    /// Whether both are of one answer.
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Received(one), Self::Received(other)) => one.call.is_same_call(&other.call),
+            (Self::Notices(one), Self::Notices(other)) => Arc::ptr_eq(one, other),
+            _ => false,
         }
     }
 
@@ -148,8 +158,16 @@ impl PendingReceive {
 pub struct WriteMarks {
     /// Pushed messages, by the position of their last byte.
     pub messages: VecDeque<(u64, MessageId)>,
-    /// What answers hand over, by the position of their last bytes.
-    pub receives: VecDeque<(u64, HandedOver)>,
+    /// What answers hand over, in the order of their answers.
+    pub receives: VecDeque<AnswerMark>,
+}
+
+/// The position of an answer that hands messages over.
+pub struct AnswerMark {
+    /// The position of its first byte, and behind its last.
+    pub range: Range<u64>,
+    /// What it hands over.
+    pub receive: HandedOver,
 }
 
 impl WriteMarks {
@@ -161,9 +179,29 @@ impl WriteMarks {
 
     /// Completes the receives whose answers end at or before `end`.
     pub fn mark_receives_written(&mut self, end: u64) {
-        let done = self.receives.iter().take_while(|(at, _)| *at <= end).count();
-        for (_, receive) in self.receives.drain(..done) {
-            receive.mark_written();
+        let done = self.receives.iter().take_while(|mark| mark.range.end <= end).count();
+        for mark in self.receives.drain(..done) {
+            mark.receive.mark_written();
         }
+    }
+
+    /// Removes the answer that hands this over and begins at `first` or later, and moves what follows ahead. Returns where
+    /// it was; None for another one, and for one that hands more over, as that of a batch.
+    pub fn withdraw(&mut self, receive: &HandedOver, first: u64) -> Option<Range<u64>> {
+        let is_meant = |mark: &AnswerMark| mark.range.start >= first && mark.receive.is_same(receive);
+        let at = self.receives.iter().position(is_meant)?;
+        let range = self.receives[at].range.clone();
+        if self.receives.iter().filter(|mark| mark.range == range).count() > 1 {
+            return None;
+        }
+        self.receives.remove(at);
+        let len = range.end - range.start;
+        for mark in self.receives.iter_mut().skip(at) {
+            mark.range = mark.range.start - len..mark.range.end - len;
+        }
+        for (end, _) in self.messages.iter_mut().filter(|(end, _)| *end > range.start) {
+            *end -= len;
+        }
+        Some(range)
     }
 }

@@ -521,7 +521,7 @@ impl ResponseWriter {
         let messages = marks.messages.into_iter().map(|(_, message)| (emptied, message));
         self.pushed.extend(messages);
         self.socket
-            .track_unflushed(marks.receives.into_iter().map(|(_, receive)| receive));
+            .track_unflushed(marks.receives.into_iter().map(|mark| mark.receive));
         self.chunk_len += chunk.len();
         (Some(chunk), closing)
     }
