@@ -235,8 +235,11 @@ fn the_status_command_of_a_newer_program_ends_no_broker() {
     for _ in 0..3 {
         let output = home.command(STATUS).env("FAULT_VERSION", "9.0.0").output().unwrap();
         let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(shown["pid"], pid);
+        assert_eq!((&shown["pid"], &shown["upgrade"]), (&json!(pid), &json!("9.0.0")));
     }
+    // Nothing makes the broker end once it is quiet.
+    let shown = home.json(STATUS);
+    assert_eq!((&shown["pid"], &shown["upgrade"]), (&json!(pid), &json!(null)));
 }
 
 #[test]

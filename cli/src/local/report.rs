@@ -147,6 +147,8 @@ impl Report {
         match attach(paths, &hello, StartPolicy::NoStart, Instant::now() + TIMEOUT) {
             Ok(attached) => {
                 report.running = true;
+                // Also one that this program brings.
+                report.upgrade = attached.hello.upgrade;
                 let mut client = LineClient::new(attached.stream);
                 match client.request(hello::STATUS, &json!({}), TIMEOUT) {
                     Ok(status) => report.add_status(&mut client, status),
@@ -228,7 +230,6 @@ impl Report {
         self.started_at = Some(status.started_at);
         self.version = Some(status.version);
         self.build = Some(status.build);
-        self.upgrade = status.upgrade;
         self.http = status.http;
         self.storage = Some(status.storage);
         self.warnings = status.warnings;

@@ -30,7 +30,7 @@ use api::{
 };
 use common::local::{
     build_id,
-    hello::{Agent, ConnectionStatus, Hello, HelloResult, Status},
+    hello::{Agent, COMMAND, ConnectionStatus, Hello, HelloResult, Status},
     meet, own_protocol, running_version, started_at,
 };
 
@@ -219,7 +219,10 @@ impl ClientEntry {
             let message = "Invalid Request: this broker speaks another version of the local protocol";
             RpcError::new(INVALID_REQUEST, message).with_data(json!(refused))
         })?;
-        state.upgrade.clone_from(&meeting.upgrade);
+        // A command only asks: the broker makes no room for a program that starts none.
+        if hello.kind != COMMAND {
+            state.upgrade.clone_from(&meeting.upgrade);
+        }
         let name = hello
             .agent
             .as_ref()
