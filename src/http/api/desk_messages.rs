@@ -81,6 +81,8 @@ pub struct PersonsMessage {
 #[derive(ToSchema)]
 pub struct PersonsMessages {
     messages: Vec<PersonsMessage>,
+    /// The payloads of messages are kept after the acknowledgement (`message_history_payloads`).
+    payloads_kept: bool,
     /// The session of the person.
     #[schema(format = "uuid")]
     session_id: String,
@@ -153,7 +155,7 @@ pub async fn list(Caller(by): Caller, named: NamedHuman, query: web::Query<Query
     };
     let page = by.project.messages(&filter, before, limit).await?;
     by.project.refresh_waiting(&[Arc::clone(&member)]).await;
-    let mut text = JsonPage::new("messages");
+    let mut text = JsonPage::new("messages").with("payloads_kept", &by.project.settings().keeps_payloads);
     let mut shown: Option<EventPosition> = None;
     let mut next = page.next;
     for message in &page.messages {

@@ -98,6 +98,7 @@ fn the_messages_of_a_person_have_no_answers_to_questions_and_are_theirs_alone() 
             .all(|one| one["protocol_name"] == "text"),
         "{page}"
     );
+    assert_eq!(page["payloads_kept"], false);
     assert_eq!(desk.gets(&desk.lena, "desk/messages")["messages"], json!([]));
     let first = desk.gets(&desk.mara, "desk/messages?limit=2");
     let rest = desk.gets(
