@@ -11,6 +11,7 @@ mod docs;
 mod events;
 mod extract;
 mod health;
+mod kept_totals;
 mod last_silent;
 mod metrics;
 mod middleware;
@@ -29,6 +30,7 @@ use actix_web::{
     web,
 };
 
+pub use kept_totals::KeptTotals;
 pub use last_silent::LastSilent;
 pub use metrics::OwnPort;
 pub use middleware::{admit, authenticate};

@@ -6,11 +6,11 @@ use std::sync::{
 };
 
 use actix_web::web;
-use actors::{broker::BrokerHandle, storage::StorageHealth};
+use actors::{broker::BrokerHandle, clock::mono_ms, storage::StorageHealth};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{events::Followers, last_silent::LastSilent};
+use super::{events::Followers, kept_totals::KeptTotals, last_silent::LastSilent};
 use crate::{
     edge::Admission,
     metrics::{Metrics, Problems, Stats, Warning, warnings},
@@ -45,6 +45,8 @@ pub struct HttpState {
     pub configuration_problem: Mutex<Option<String>>,
     /// Replicas that did not answer when `/health` asked them last.
     pub silent: LastSilent,
+    /// The figures for `/health`.
+    pub kept_totals: KeptTotals,
 }
 
 /// A setting as operators see it.
@@ -121,9 +123,10 @@ impl HttpState {
         self.warnings(&self.totals(), self.silent.count())
     }
 
-    /// The figures of all projects at this replica.
+    /// The figures of all projects at this replica, at most a second old.
     pub fn totals(&self) -> Stats {
-        self.metrics.get().map(|metrics| metrics.totals()).unwrap_or_default()
+        let read = || self.metrics.get().map(|metrics| metrics.totals()).unwrap_or_default();
+        self.kept_totals.get(mono_ms(), read)
     }
 
     /// The condition of the storage; `None` while the broker starts or stops.

@@ -34,7 +34,7 @@ use crate::{
     edge::Admission,
     gateway::Watch,
     hops,
-    http::{HttpState, LastSilent, Lifecycle, SettingView},
+    http::{HttpState, KeptTotals, LastSilent, Lifecycle, SettingView},
     metrics::{Metrics, TransportFigures, Warning},
     targets::LinkSigner,
     transport::{
@@ -305,6 +305,7 @@ fn shared(config: &Config, links: Option<LinkSigner>) -> io::Result<Shared> {
         settings: OnceLock::new(),
         configuration_problem: Mutex::default(),
         silent: LastSilent::default(),
+        kept_totals: KeptTotals::default(),
         links,
     };
     let endpoint = Endpoint {
