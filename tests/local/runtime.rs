@@ -178,7 +178,7 @@ fn no_second_broker_is_started_beside_one_that_does_not_answer() {
     kill(pid, Signal::STOP);
     let shown = home.runs("local status");
     assert_eq!(shown.code, 1, "{shown:?}");
-    assert!(shown.stdout.contains("mcp-broker stop ends it"), "{shown:?}");
+    assert!(shown.stdout.contains("mcp-broker stop stops it"), "{shown:?}");
     assert_eq!(home.brokers(), [pid]);
     let ended = home.does("local stop --grace=1s");
     assert!(ended.contains("was killed"), "{ended}");
@@ -574,7 +574,7 @@ fn a_port_that_the_own_broker_has_is_called_that() {
     assert_eq!(
         done.refusal(1),
         format!(
-            "error: cannot listen on 127.0.0.1:{port}: your own broker listens there; mcp-broker stop ends it, or choose \
+            "error: cannot listen on 127.0.0.1:{port}: your own broker listens there; mcp-broker stop stops it, or choose \
              another --port"
         )
     );

@@ -112,7 +112,7 @@ fn a_start_waits_for_the_process_that_has_the_data_folder() {
     let start = start.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("the broker waits", || {
         let log = fs::read_to_string(home.state().join("broker.log")).unwrap_or_default();
-        log.contains("waiting for the process that has it").then_some(())
+        log.contains("waiting for the process that uses it").then_some(())
     });
     drop(data);
     let done = Done::of(start.wait_with_output().unwrap());

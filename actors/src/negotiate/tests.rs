@@ -89,7 +89,7 @@ fn the_result_has_the_names_of_the_contract() {
         ],
         "suggestions": [
             "upgrade chat from 1.0.0 to 2.x on this session",
-            "or keep chat 1.x beside 2.1.0 on the target session",
+            "or keep chat 1.x in addition to 2.1.0 on the target session",
         ],
     });
     assert_eq!(serde_json::to_value(negotiate(&ours, &theirs, &[])).unwrap(), expected);
@@ -235,7 +235,7 @@ fn advice_names_only_the_missing_versions() {
             "*",
             &[
                 "upgrade chat from 1.0.0 to 2.0.0-rc.1 on this session",
-                "or keep chat 1.x beside 2.0.0-rc.1 on the target session",
+                "or keep chat 1.x in addition to 2.0.0-rc.1 on the target session",
             ],
         ),
     ] {

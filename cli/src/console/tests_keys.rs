@@ -206,7 +206,7 @@ fn the_question_of_another_person_is_taken_after_a_confirmation() {
     whole(&mut model, text_of_q3, None);
     let asked = commands(press(&mut model, &[Key::Enter, Key::Char('x')]));
     assert_eq!(asked, []);
-    assert!(screen(&model, 80, 24).contains("lena writes an answer. Take it over? [y/N]"));
+    assert!(screen(&model, 80, 24).contains("lena is writing an answer. Take it over? [y/N]"));
     assert_eq!(commands(press(&mut model, &[Key::Char('n')])), []);
     press(&mut model, &[Key::Char('x')]);
     let taken = commands(press(&mut model, &[Key::Char('y')]));

@@ -22,7 +22,7 @@ pub enum Severity {
 
 impl Severity {
     /// Whether something has to be done.
-    pub fn is_to_mend(self) -> bool {
+    pub fn needs_fix(self) -> bool {
         self >= Self::Warning
     }
 
@@ -117,7 +117,7 @@ pub fn table_text(findings: &[Finding]) -> String {
             escaped(&finding.found)
         );
         if let Some(cure) = &finding.cure {
-            let label = if finding.severity.is_to_mend() {
+            let label = if finding.severity.needs_fix() {
                 "to fix it"
             } else {
                 "hint"
@@ -147,13 +147,13 @@ mod tests {
         ];
         let table = "clock  ok       it is right\n\
                      ports  error    \\u{1b}[31mtaken\n\
-                     \x20               to mend it: choose another --port\n\
+                     \x20               to fix it: choose another --port\n\
                      \nFound: errors: 1, warnings: 0.\n";
         assert_eq!(table_text(&findings), table);
         let lines = "{\"check\":\"clock\",\"severity\":\"ok\",\"found\":\"it is right\"}\n\
                      {\"check\":\"ports\",\"severity\":\"error\",\"found\":\"\\u001b[31mtaken\",\"cure\":\"choose another --port\"}\n";
         assert_eq!(json_text(&findings), lines);
-        assert!(worst(&findings).is_to_mend() && !worst(&findings[..1]).is_to_mend());
+        assert!(worst(&findings).needs_fix() && !worst(&findings[..1]).needs_fix());
         assert!(table_text(&findings[..1]).ends_with("\nNothing needs fixing.\n"));
     }
 }

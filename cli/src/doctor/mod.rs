@@ -109,7 +109,7 @@ pub fn read(mut matches: ArgMatches, before: &ArgMatches, env: Vec<(OsString, Os
 pub fn run(mut doctor: Doctor, broker: &'static dyn Broker) -> Result<ExitCode, CliError> {
     doctor.setup.broker = Some(broker);
     let findings = run_checks(CHECKS, &Arc::new(doctor.setup), CHECK_TIMEOUT);
-    let code = if worst(&findings).is_to_mend() { exit::FAILED } else { 0 };
+    let code = if worst(&findings).needs_fix() { exit::FAILED } else { 0 };
     let text = if doctor.is_json {
         json_text(&findings)
     } else {

@@ -175,7 +175,7 @@ mod tests {
         let life = FileLock::try_take(&paths.life_lock).unwrap();
         let deadline = Instant::now() + Duration::from_millis(100);
         let error = attach(&paths, &Hello::of_this_process("start"), StartPolicy::Start, deadline).unwrap_err();
-        assert!(error.to_string().contains("mcp-broker stop ends it"), "{error}");
+        assert!(error.to_string().contains("mcp-broker stop stops it"), "{error}");
         drop(life);
         fs::remove_dir_all(&folder).unwrap();
     }

@@ -143,7 +143,7 @@ fn the_running_one_goes_on_when_the_changed_one_does_not_start() {
     let reason = "exited with code 1".to_owned();
     assert_eq!(life.on(LifeEvent::SuccessorEnded { reason }, 3), None);
     assert_eq!(life.state(), BackendState::Ready);
-    assert!(life.reason().unwrap().ends_with("goes on: exited with code 1"));
+    assert!(life.reason().unwrap().ends_with("keeps running: exited with code 1"));
 
     assert_eq!(
         life.on(LifeEvent::Changed(StartReason::Change), 4),
