@@ -27,7 +27,6 @@ use api::{
         messages::{is_of_protocol, read_ids, write_envelope},
     },
 };
-use common::json::write_json;
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {
