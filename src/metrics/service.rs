@@ -202,10 +202,12 @@ impl Metrics {
         stats.protocols += figures.protocols as u64;
         stats.desk.add(DeskStats {
             open: figures.questions.iter().sum::<usize>() as u64,
+            urgent: figures.questions[Urgency::High as usize] as u64,
             unseen: figures.questions_unseen as u64,
         });
         stats.backends.add(BackendStats {
             all: figures.backends as u64,
+            ready: figures.backends_ready as u64,
             failed: figures.backends_failed as u64,
         });
         for replica in &mut stats.replica_list {
@@ -533,6 +535,7 @@ fn add_figures(sum: &mut ProjectFigures, more: &ProjectFigures) {
     sum.protocols += more.protocols;
     sum.questions_unseen += more.questions_unseen;
     sum.backends += more.backends;
+    sum.backends_ready += more.backends_ready;
     sum.backends_failed += more.backends_failed;
     for (all, of_project) in sum.questions.iter_mut().zip(more.questions) {
         *all += of_project;

@@ -140,6 +140,10 @@ pub struct StorageStats {
 pub struct DeskStats {
     /// Questions without an answer.
     pub open: u64,
+    /// Those of them with the urgency `high`.
+    #[serde(default)]
+    #[schema(required)]
+    pub urgent: u64,
     /// Those of them that no person sees: at the desk, no person was active in the last 5 minutes.
     pub unseen: u64,
 }
@@ -149,6 +153,10 @@ pub struct DeskStats {
 pub struct BackendStats {
     /// All that are configured.
     pub all: u64,
+    /// Those that take calls, or are started by the first one.
+    #[serde(default)]
+    #[schema(required)]
+    pub ready: u64,
     /// Those that cannot be started, or ended again and again.
     pub failed: u64,
 }
@@ -294,6 +302,7 @@ impl DeskStats {
     fn max(self, other: Self) -> Self {
         Self {
             open: self.open.max(other.open),
+            urgent: self.urgent.max(other.urgent),
             unseen: self.unseen.max(other.unseen),
         }
     }
@@ -301,6 +310,7 @@ impl DeskStats {
     /// Adds the desk of another project.
     pub fn add(&mut self, other: Self) {
         self.open += other.open;
+        self.urgent += other.urgent;
         self.unseen += other.unseen;
     }
 }
@@ -309,6 +319,7 @@ impl BackendStats {
     fn max(self, other: Self) -> Self {
         Self {
             all: self.all.max(other.all),
+            ready: self.ready.max(other.ready),
             failed: self.failed.max(other.failed),
         }
     }
@@ -316,6 +327,7 @@ impl BackendStats {
     /// Adds the backends of another project.
     pub fn add(&mut self, other: Self) {
         self.all += other.all;
+        self.ready += other.ready;
         self.failed += other.failed;
     }
 }

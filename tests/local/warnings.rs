@@ -35,12 +35,18 @@ fn all_views_show_the_same_warnings() {
     let mut asker = user.front().start();
     asker.initialize("a test");
     asker.calls("register_session", &json!({"name": "asker"}));
-    asker.asks_tool("clarify", &json!({"question": "Blue or green?", "wait_seconds": 0}));
+    asker.asks_tool(
+        "clarify",
+        &json!({"question": "Blue or green?", "urgency": "high", "wait_seconds": 0}),
+    );
     let expected = ["backend_failed", "questions_unseen"];
     eventually("both problems are in /health", || {
         (codes(&get(&user, "/health")) == expected).then_some(())
     });
-    assert_eq!(codes(&get(&user, "/api/v1/stats")), expected);
+    let stats = get(&user, "/api/v1/stats");
+    assert_eq!(codes(&stats), expected);
+    assert_eq!(stats["desk"], json!({"open": 1, "urgent": 1, "unseen": 1}));
+    assert_eq!(stats["backends"], json!({"all": 1, "ready": 0, "failed": 1}));
 
     let texts = [
         "1 backend has failed",
@@ -75,6 +81,13 @@ fn all_views_show_the_same_warnings() {
         return;
     };
     screen.shows("1 backend has failed");
+    // The figures are those of the statistics; each list comes with its own view.
+    screen.shows("1 question waits");
+    screen.shows("1 urgent");
+    screen.presses(&["6"]);
+    screen.shows("Blue or green?");
+    screen.presses(&["7"]);
+    screen.shows("broken");
     screen.presses(&["q"]);
     assert_eq!(screen.ends(), 0);
 }

@@ -12,7 +12,6 @@ use crate::operate::{DeadLetter, LifePage, Message, Session};
 pub struct Snapshot {
     /// The time of the look, in ms since the Unix epoch.
     pub at_ms: u64,
-    pub health: Health,
     pub stats: Stats,
     pub sessions: Vec<Session>,
     /// The broker has more sessions than are shown.
@@ -21,9 +20,9 @@ pub struct Snapshot {
     pub messages: Vec<Message>,
     /// Oldest first; empty while another view is shown.
     pub dead_letters: Vec<DeadLetter>,
-    /// The questions that wait for a person; empty where the key may not see them.
+    /// The questions that wait for a person; empty while another view is shown, and where the key may not see them.
     pub questions: Vec<Question>,
-    /// The backends; empty where the key may not see them.
+    /// The backends; empty while another view is shown, and where the key may not see them.
     pub backends: Vec<Backend>,
     pub detail: Option<Detail>,
 }
@@ -61,18 +60,6 @@ pub struct Backend {
     pub open_calls: u64,
 }
 
-impl Backend {
-    /// Whether it takes calls, or is started by the first one.
-    pub fn is_ready(&self) -> bool {
-        ["ready", "handover", "idle"].contains(&self.state.as_str())
-    }
-
-    /// Whether it failed. One that is switched off did not.
-    pub fn has_failed(&self) -> bool {
-        ["failed", "backoff"].contains(&self.state.as_str())
-    }
-}
-
 /// What the user has opened.
 #[derive(Debug)]
 pub enum Detail {
@@ -82,12 +69,11 @@ pub enum Detail {
     Refused(String),
 }
 
-/// The answer of `/health`.
+/// How well the replicas work.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Health {
     pub status: String,
-    pub version: String,
     pub storage_backend: Option<String>,
     pub storage_problem: Option<String>,
 }
@@ -104,7 +90,12 @@ pub struct Stats {
     pub inboxes: InboxStats,
     pub connections: ConnectionStats,
     pub storage: StorageStats,
+    pub desk: DeskStats,
+    pub backends: BackendStats,
     pub protocols: u64,
+    pub health: Option<Health>,
+    /// Of the replica that answers.
+    pub version: String,
     pub broker: Option<BrokerStats>,
     pub series: Option<Series>,
     /// Replicas that did not answer.
@@ -175,6 +166,23 @@ pub struct ConnectionStats {
 pub struct StorageStats {
     pub dead_letters: u64,
     pub message_bytes: u64,
+}
+
+/// Questions that wait for a person.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DeskStats {
+    pub open: u64,
+    pub urgent: u64,
+}
+
+/// Backends of the gateway.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct BackendStats {
+    pub all: u64,
+    pub ready: u64,
+    pub failed: u64,
 }
 
 /// Figures of the broker as a whole, for operators.

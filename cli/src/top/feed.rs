@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::data::{Backend, Detail, Health, Snapshot, Stats};
+use super::data::{Backend, Detail, Snapshot, Stats};
 use super::model::Update;
 use super::watched::{SESSIONS_MAX, Tab, Target, Watched};
 use crate::client::{ApiRequest, Client, ClientError, parameter, percent_encoded, with_query};
@@ -107,7 +107,6 @@ impl Poller {
         let mut snapshot = Snapshot {
             at_ms: now().unix_ms,
             stats,
-            health: self.health(),
             ..Snapshot::default()
         };
         match self.watched.tab {
@@ -119,13 +118,14 @@ impl Poller {
             Tab::DeadLetters => {
                 (snapshot.dead_letters, _) = self.list("/api/v1/dead-letters", "dead_letters", MESSAGES_MAX)?;
             }
-            Tab::Replicas | Tab::Events | Tab::Desk | Tab::Backends => {}
+            // A key may not be allowed to see them; the figures are shown all the same.
+            Tab::Desk => {
+                let questions = self.list("/api/v1/questions", "questions", MESSAGES_MAX);
+                (snapshot.questions, _) = questions.unwrap_or_default();
+            }
+            Tab::Backends => snapshot.backends = self.backends().unwrap_or_default(),
+            Tab::Replicas | Tab::Events => {}
         }
-        // A key may not be allowed to see them; the rest is shown all the same.
-        (snapshot.questions, _) = self
-            .list("/api/v1/questions", "questions", MESSAGES_MAX)
-            .unwrap_or_default();
-        snapshot.backends = self.backends().unwrap_or_default();
         snapshot.detail = self
             .watched
             .target
@@ -155,14 +155,6 @@ impl Poller {
         let sort = parameter("sort", session_sort.map(|(sort, _)| sort));
         let filter = parameter("q", session_filter.as_ref());
         with_query("/api/v1/sessions?status=all", [sort, order, filter])
-    }
-
-    /// A broker that is not healthy answers with an error.
-    fn health(&self) -> Health {
-        self.get("/health").unwrap_or_else(|_| Health {
-            status: "unhealthy".to_owned(),
-            ..Health::default()
-        })
     }
 
     fn detail(&self, target: &Target) -> Result<Detail, ClientError> {

@@ -50,6 +50,8 @@ fn stats(accepted: u64) -> serde_json::Value {
         "inboxes": {"waiting": 42, "longest": 30, "over_warning": 1},
         "connections": {"websocket": 2, "http": 1},
         "storage": {"dead_letters": 7, "dead_letter_bytes": 700, "message_bytes": 123_456, "session_bytes": 1},
+        "desk": {"open": 1, "urgent": 1}, "backends": {"all": 2, "ready": 1, "failed": 1},
+        "health": {"status": "healthy", "storage_backend": "memory"}, "version": "0.1.0",
         "protocols": 4,
         "broker": {"uptime_seconds": 12_345, "accept": latency, "deliver": latency, "store_operation": latency},
         "series": {"step_seconds": 10, "from": 0, "points": {
@@ -70,7 +72,6 @@ fn snapshot(at_ms: u64, accepted: u64) -> Snapshot {
     });
     Snapshot {
         at_ms,
-        health: parsed(json!({"status": "healthy", "version": "0.1.0", "storage_backend": "memory"})),
         stats: parsed(stats(accepted)),
         sessions: vec![
             parsed(session(1, "alice", "active", 0)),

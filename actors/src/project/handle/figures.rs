@@ -47,8 +47,9 @@ pub struct ProjectFigures {
     pub questions: [usize; Urgency::ALL.len()],
     /// Open questions while no person is present at a console of any replica.
     pub questions_unseen: usize,
-    /// Backends of the gateway, and those of them that have failed.
+    /// Backends of the gateway, those of them that take calls or start with the first one, and those that have failed.
     pub backends: usize,
+    pub backends_ready: usize,
     pub backends_failed: usize,
     /// People with a console at this replica by [`Presence::ALL`].
     pub humans: [usize; Presence::ALL.len()],
@@ -75,11 +76,14 @@ impl ProjectHandle {
         }
         if let Some(gateway) = &parts.gateway {
             let offered = gateway.shared().offered();
-            let failed = offered
-                .backends
-                .iter()
-                .filter(|one| one.view().state == BackendState::Failed);
-            (figures.backends, figures.backends_failed) = (offered.backends.len(), failed.count());
+            figures.backends = offered.backends.len();
+            for backend in &offered.backends {
+                match backend.view().state {
+                    BackendState::Ready | BackendState::Handover | BackendState::Idle => figures.backends_ready += 1,
+                    BackendState::Failed => figures.backends_failed += 1,
+                    _ => {}
+                }
+            }
         }
         for (kind, len) in [
             (ActorKind::Project, parts.project.metrics().mailbox_len()),

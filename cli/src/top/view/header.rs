@@ -7,24 +7,20 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
 
 use crate::theme::{Theme, shown_text};
-use crate::top::data::{Backend, BrokerStats, Latency, Snapshot, Stats};
+use crate::top::data::{BrokerStats, Latency, Stats};
 use crate::top::model::Model;
 
 /// The number of lines of the figures. Latencies are for operators, and warnings have a line while there are any.
 pub fn lines(model: &Model) -> u16 {
     let Some(snapshot) = &model.snapshot else { return 4 };
     let stats = &snapshot.stats;
-    let optional = [
-        stats.broker.is_some(),
-        has_services(snapshot),
-        !stats.warnings.is_empty(),
-    ];
+    let optional = [stats.broker.is_some(), has_services(stats), !stats.warnings.is_empty()];
     4 + optional.into_iter().map(u16::from).sum::<u16>()
 }
 
 /// Whether there is a question that waits, or a backend.
-fn has_services(snapshot: &Snapshot) -> bool {
-    !snapshot.questions.is_empty() || !snapshot.backends.is_empty()
+fn has_services(stats: &Stats) -> bool {
+    stats.desk.open > 0 || stats.backends.all > 0
 }
 
 /// The charts: their titles and the names of their series.
@@ -41,14 +37,15 @@ pub fn draw_title(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Them
         Span::raw(format!(" {}  ", shown_text(&model.url))),
     ];
     if let Some(snapshot) = &model.snapshot {
-        let health = &snapshot.health;
+        let stats = &snapshot.stats;
+        let health = stats.health.clone().unwrap_or_default();
         spans.push(Span::styled(shown_text(&health.status), theme.status(&health.status)));
         let storage = health.storage_backend.as_deref().unwrap_or_default();
         spans.push(Span::styled(
-            format!("  {}  {}", shown_text(&health.version), shown_text(storage)),
+            format!("  {}  {}", shown_text(&stats.version), shown_text(storage)),
             theme.label(),
         ));
-        if let Some(broker) = &snapshot.stats.broker {
+        if let Some(broker) = &stats.broker {
             spans.push(Span::styled(
                 format!("  up {}", long_time(broker.uptime_seconds)),
                 theme.label(),
@@ -80,8 +77,8 @@ pub fn draw_figures(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Th
         inboxes(stats, theme),
         parts(stats, theme),
     ];
-    if has_services(snapshot) {
-        lines.push(services(snapshot, theme));
+    if has_services(stats) {
+        lines.push(services(stats, theme));
     }
     lines.extend(stats.broker.as_ref().map(|broker| latencies(broker, theme)));
     lines.extend(warnings(stats, theme));
@@ -104,26 +101,23 @@ fn sessions(stats: &Stats, theme: &Theme) -> Line<'static> {
     line.line
 }
 
-fn services(snapshot: &Snapshot, theme: &Theme) -> Line<'static> {
-    let (questions, backends) = (&snapshot.questions, &snapshot.backends);
-    let count = |is: &dyn Fn(&Backend) -> bool| backends.iter().filter(|backend| is(backend)).count() as u64;
+fn services(stats: &Stats, theme: &Theme) -> Line<'static> {
+    let (desk, backends) = (&stats.desk, &stats.backends);
     let mut line = Figures::new("services", theme);
-    let open = questions.len() as u64;
     line.push_count(
-        open,
+        desk.open,
         ["question waits", "questions wait"],
-        colour_of(open, theme, Color::Yellow),
+        colour_of(desk.open, theme, Color::Yellow),
     );
-    let urgent = questions.iter().filter(|question| question.urgency == "high").count() as u64;
-    if urgent > 0 {
-        line.push(urgent.to_string(), "urgent", colour_of(urgent, theme, Color::Red));
+    if desk.urgent > 0 {
+        line.push(
+            desk.urgent.to_string(),
+            "urgent",
+            colour_of(desk.urgent, theme, Color::Red),
+        );
     }
-    line.push_count(
-        count(&Backend::is_ready),
-        ["backend ready", "backends ready"],
-        Style::new(),
-    );
-    let failed = count(&Backend::has_failed);
+    line.push_count(backends.ready, ["backend ready", "backends ready"], Style::new());
+    let failed = backends.failed;
     line.push(failed.to_string(), "failed", colour_of(failed, theme, Color::Red));
     line.line
 }
