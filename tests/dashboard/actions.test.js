@@ -140,10 +140,12 @@ test('projects, keys and grants', async () => {
   await window.get('link', 'north').click();
   await window.get('button', 'New key').click();
   await window.page.getByLabel('Label (optional)').fill('watcher');
+  await window.page.getByLabel('Tools that its agents are listed').selectOption('core');
   await window.page.getByRole('dialog').getByRole('button', { name: 'Create' }).click();
   const key = await window.page.locator('.secret code').textContent();
   await window.page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
   await window.sees('watcher', 'main table');
+  await window.sees('core tools', 'main table');
   const can = (project) => fetch(`${secured.url}/api/v1/me`, { headers: { 'X-API-Key': project } }).then(({ status }) => status);
   assert.equal(await can(key), 200);
   const [, id] = key.split('_');

@@ -96,7 +96,7 @@ function Keys({ path, project }) {
       empty=${{ title: 'No keys.' }} columns=${[
         { title: 'Key', render: (row) => html`<code>${row.key_id}</code>` },
         { title: 'Label', render: (row) => html`<${Text} value=${row.label ?? ''} max=${60} />` },
-        { title: 'Scope', render: (row) => html`<${Badge}>${row.scope}<//>${row.human && html` <${Text} value=${[row.human, ...row.roles].join(', ')} max=${60} />`}` }, { title: 'State', render: (row) => html`<${Status} value=${row.status} />` },
+        { title: 'Scope', render: (row) => html`<${Badge}>${row.scope}<//>${row.tools && ` ${row.tools} tools`}${row.human && html` <${Text} value=${[row.human, ...row.roles].join(', ')} max=${60} />`}` }, { title: 'State', render: (row) => html`<${Status} value=${row.status} />` },
         { title: 'Last used', isWide: true, render: (row) => html`<${Time} at=${row.last_used_at} relative />` },
         { title: 'Ends', isWide: true, render: (row) => html`<${Time} at=${row.expires_at} />` },
         { title: 'Created', isWide: true, render: (row) => html`<${Time} at=${row.created_at} />` },
@@ -113,11 +113,14 @@ function addKey(path, project, after) {
       <option value="answer">answer: also answers questions, as a person</option>
       <option value="member">member: also sends</option>
       <option value="admin">admin: also acts</option></select></label>
+      <label><span>Tools that its agents are listed</span><select name="tools"><option value="">as the broker is set</option>
+      <option value="core">core: join, send, receive and ask</option><option value="agent">agent: what an agent needs</option>
+      <option value="full">full: every tool</option></select></label>
       ${input('human', 'Person (with scope answer)', { maxlength: 128 })}
       ${input('roles', 'Roles of the person, separated by commas (optional)', { maxlength: 512 })}${input('label', 'Label (optional)', { maxlength: 128 })}
       ${input('days', 'Ends after days (empty: never)', { inputmode: 'numeric', pattern: '[1-9][0-9]{0,3}' })}`,
-    run: async ({ form: { scope, human, roles, label, days } }) => {
-      const said = await call('POST', `${path}/keys`, { body: { scope, ...(label ? { label } : {}), ...(human ? { human } : {}),
+    run: async ({ form: { scope, tools, human, roles, label, days } }) => {
+      const said = await call('POST', `${path}/keys`, { body: { scope, ...(tools ? { tools } : {}), ...(label ? { label } : {}), ...(human ? { human } : {}),
         ...(roles ? { roles: roles.split(',').map((role) => role.trim()).filter(Boolean) } : {}),
         ...(days ? { expires_in_seconds: Number(days) * 86_400 } : {}) } });
       return html`<${Secrets} said="The key is created." keys=${[{ key_id: said.key.key_id, api_key: said.api_key }]} />`;
