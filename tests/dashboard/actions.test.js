@@ -42,6 +42,8 @@ test('dead letters are redriven one, some and all that match, and payloads are s
   await giveUp(sender, 'absent', Array.from({ length: 230 }, (_, at) => `text ${at}`));
   const rescuer = await Agent.connect(broker, 'rescuer');
   await window.go('dead-letters');
+  // Its session has ended.
+  await window.sees('absent', 'main table');
   await window.get('button', /^Payload of/).first().click();
   await window.get('button', 'Show the payload').click();
   await window.sees('"text": "text 0"', 'dialog');
