@@ -336,7 +336,8 @@ fn files() -> BTreeSet<String> {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             if path.is_symlink() || ["target", "node_modules", ".git"].contains(&name.as_str()) {
                 continue;
-            } else if path.is_dir() {
+            }
+            if path.is_dir() {
                 open.push(path);
             } else {
                 found.insert(path.strip_prefix(root).unwrap().to_string_lossy().into_owned());

@@ -108,7 +108,8 @@ pub fn read(matches: &ArgMatches) -> Demo {
 /// [`CliError::Failed`] when the broker cannot start, or a step of the story fails.
 pub fn run(demo: &Demo, broker: &'static dyn Broker) -> Result<(), CliError> {
     if demo.is_staging_server {
-        return staging::serve();
+        staging::serve();
+        return Ok(());
     }
     let port = demo.port.to_string();
     let settings: Vec<_> = SETTINGS.iter().copied().chain([("port", port.as_str())]).collect();

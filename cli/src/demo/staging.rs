@@ -5,7 +5,6 @@ use std::io::{BufRead, Write};
 use serde_json::{Value, json};
 
 use super::script::SPRINTS;
-use crate::error::CliError;
 
 /// The error of JSON-RPC for an unknown method.
 const METHOD_NOT_FOUND: i32 = -32601;
@@ -14,11 +13,8 @@ pub const NAME: &str = "staging";
 /// The flag of `demo` that serves it.
 pub const FLAG: &str = "staging-server";
 
-/// Serves until stdin ends.
-///
-/// # Errors
-/// None: an output that is closed ends the server.
-pub fn serve() -> Result<(), CliError> {
+/// Serves until stdin ends, or stdout is closed.
+pub fn serve() {
     let mut stdout = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let Ok(request) = serde_json::from_str::<Value>(&line) else {
@@ -34,7 +30,6 @@ pub fn serve() -> Result<(), CliError> {
             break;
         }
     }
-    Ok(())
 }
 
 fn result_of(request: &Value) -> Option<Value> {
