@@ -270,12 +270,24 @@ fn failures() -> Vec<BackendFailure> {
 }
 
 #[test]
-fn the_refusal_of_newer_data_names_the_present_version() {
+fn the_pages_name_the_present_version_of_data() {
     let shown = format!(
         "the data are of version {}, and this broker reads up to {LAYOUT_VERSION}: ",
         LAYOUT_VERSION + 1
     );
     assert!(page("operations.md").contains(&shown), "operations.md shows: {shown}");
+    for (name, text) in [
+        (
+            "operations.md",
+            format!("reads the layouts 1 to {LAYOUT_VERSION} on disk and writes {LAYOUT_VERSION};"),
+        ),
+        (
+            "../CHANGELOG.md",
+            format!("has layout {LAYOUT_VERSION}: this version reads 1 to {LAYOUT_VERSION}."),
+        ),
+    ] {
+        assert!(page(name).contains(&text), "{name} has no: {text}");
+    }
 }
 
 /// The pages that describe all options of a command and of its subcommands.
