@@ -140,7 +140,7 @@ fn errors() -> Vec<BrokerError> {
     let wait = Duration::from_secs(1);
     let errors = vec![
         BrokerError::AuthenticationFailed,
-        BrokerError::forbidden("the reason"),
+        BrokerError::forbidden("this requires a key of scope member"),
         BrokerError::ProjectMismatch,
         BrokerError::ProjectNotFound,
         BrokerError::TargetNotFound { id: text("acme") },
@@ -159,9 +159,7 @@ fn errors() -> Vec<BrokerError> {
             version: version.clone(),
             differs: vec!["schema"],
         },
-        BrokerError::InvalidSchema {
-            reason: text("the reason"),
-        },
+        BrokerError::InvalidSchema { reason: text("…") },
         BrokerError::PayloadInvalid { failures: Vec::new() },
         BrokerError::IncompatibleProtocol {
             recipient: text("bob"),
@@ -179,7 +177,7 @@ fn errors() -> Vec<BrokerError> {
             wall: MissingGrant::Project,
         },
         BrokerError::PayloadTooLarge { limit: 10_485_760 },
-        BrokerError::invalid("limit", "the reason"),
+        BrokerError::invalid("limit", "…"),
         BrokerError::QuestionNotFound { id: Uuid::nil() },
         BrokerError::QuestionClosed {
             state: "answered",
@@ -217,7 +215,7 @@ fn variants(file: &str, name: &str) -> usize {
 fn failures() -> Vec<BackendFailure> {
     use BackendFailure as F;
     let name = || "docs".to_owned();
-    let reason = || "the reason".to_owned();
+    let reason = || "…".to_owned();
     let failures = vec![
         F::NotFound { name: name() },
         F::Exists { name: name() },
@@ -230,7 +228,7 @@ fn failures() -> Vec<BackendFailure> {
         },
         F::Busy {
             backend: name(),
-            reason: "the reason",
+            reason: "…",
         },
         F::TooManyCalls { backend: name() },
         F::Died {
