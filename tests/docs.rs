@@ -439,6 +439,16 @@ fn each_path_that_a_document_or_a_comment_names_exists() {
     assert!(missing.is_empty(), "these do not exist: {missing:#?}");
 }
 
+#[test]
+fn every_page_is_in_the_table_of_contents() {
+    let contents = page("README.md");
+    let files = files();
+    let pages = files.iter().filter_map(|file| file.strip_prefix("docs/"));
+    let pages = pages.filter(|page| has_extension(page, &["md"]) && !page.contains('/') && *page != "README.md");
+    let missing: Vec<_> = pages.filter(|page| !contents.contains(&format!("]({page})"))).collect();
+    assert!(missing.is_empty(), "docs/README.md has no line for {missing:?}");
+}
+
 /// The anchors of a document: its headings as GitHub names them.
 fn anchors(text: &str) -> HashSet<String> {
     let headings = prose(text).filter(|(_, line)| line.starts_with('#'));
