@@ -33,7 +33,7 @@ pub fn resources() -> Vec<Resource> {
     ]
 }
 
-/// The keys of a backend, as `[backends.NAME]` of the configuration file has them; docs/gateway.md explains them. It has a
+/// The keys of a backend, as `[backends.NAME]` of the configuration file has them; docs/gateway-reference.md explains them. It has a
 /// `command` or a `url`. `null` removes a key, in a `PATCH` alone. At most 16 KiB.
 #[allow(dead_code, reason = "schema of what the table of a backend is read from")]
 #[derive(ToSchema)]

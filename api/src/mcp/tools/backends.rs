@@ -86,7 +86,7 @@ fn restart_backend(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Result<
 pub const ADD_BACKEND: Tool = Tool {
     name: "add_backend",
     title: "Add a backend",
-    description: "Put another MCP server behind the gateway. Further keys of docs/gateway.md are arguments too.",
+    description: "Put another MCP server behind the gateway. Further keys of docs/gateway-reference.md are arguments too.",
     hints: ADDITIVE,
     required_scope: Scope::Admin,
     input: || {
