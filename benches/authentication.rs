@@ -6,6 +6,7 @@
 //! --release -p mcp-broker-load`). The cost over HTTP is measured by `http-bench --authentication` of the package
 //! `mcp-broker-oracle`.
 
+#[allow(dead_code, reason = "shared with the black-box tests")]
 #[path = "../tests/support/issuer.rs"]
 mod issuer;
 mod support;

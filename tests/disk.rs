@@ -1,10 +1,7 @@
 //! The disk storage: no accepted message is lost when the broker is killed, also on a full disk, and the data folder
 //! is private.
 
-#[path = "disk/shown.rs"]
 mod shown;
-#[allow(dead_code, unused_imports, reason = "shared with other tests")]
-mod support;
 
 use std::{
     collections::HashMap,
@@ -18,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::support::{self, Broker, Request, Tenant, WAIT_TIMEOUT};
 use serde_json::{Value, json};
-use support::{Broker, Request, Tenant, WAIT_TIMEOUT};
 use tungstenite::{Message, WebSocket, client::IntoClientRequest};
 
 const WINDOW: usize = 32;

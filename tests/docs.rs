@@ -36,7 +36,7 @@ fn check(page: &str, name: &str, expected: &str) {
         fs::write(path, format!("{before}{begin}{expected}{end}{after}")).unwrap();
         return;
     }
-    assert_eq!(table, expected, "run UPDATE_GOLDEN=1 cargo test --test docs");
+    assert_eq!(table, expected, "run UPDATE_GOLDEN=1 cargo test --test house docs::");
 }
 
 /// The first sentence of a text, as a cell of a table.

@@ -1,8 +1,5 @@
 //! The alert rules and the dashboard of the chart: Prometheus accepts them, and they use metrics that exist.
 
-#[path = "support/promtool.rs"]
-mod promtool;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
@@ -10,8 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::promtool::promtool;
 use mcp_broker::metrics::{CATALOG, Kind};
-use promtool::promtool;
 use serde_json::Value;
 
 const ALERTS: &str = "helm/mcp-broker/files/alerts.yaml";
@@ -55,11 +52,13 @@ fn panels(dashboard: &Value) -> Vec<(&Value, Vec<&str>)> {
 }
 
 #[test]
+#[ignore = "needs promtool: scripts/test installs it"]
 fn prometheus_accepts_the_alerts() {
     promtool(&["check", "rules", ALERTS], "");
 }
 
 #[test]
+#[ignore = "needs promtool: scripts/test installs it"]
 fn alerts_fire_when_they_should() {
     promtool(&["test", "rules", "tests/monitoring/alerts.yaml"], "");
 }
@@ -132,6 +131,7 @@ fn the_dashboard_shows_metrics_that_exist() {
 }
 
 #[test]
+#[ignore = "needs promtool: scripts/test installs it"]
 fn prometheus_parses_every_expression_of_the_dashboard() {
     let dashboard = dashboard();
     let mut rules = "groups:\n  - name: dashboard\n    rules:\n".to_owned();

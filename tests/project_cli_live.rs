@@ -10,10 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-#[path = "support/process.rs"]
-mod process;
-
-use process::BrokerProcess;
+use crate::support::process::BrokerProcess;
 
 const ADMIN_KEY: &str = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
 

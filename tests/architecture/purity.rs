@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::sources::{Source, Sources, root};
+use super::sources::{Source, Sources, root};
 
 /// Modules of pure decisions, by the beginning or the end of its path.
 const PURE: &[&str] = &[

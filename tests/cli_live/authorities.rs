@@ -11,7 +11,7 @@ use std::{
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::json;
 
-use crate::program::{BrokerProcess, Run, broker_with, eventually, program};
+use super::program::{BrokerProcess, Run, broker_with, eventually, program};
 
 /// A balancer that speaks TLS as `localhost` in front of a broker.
 struct TlsProxy {

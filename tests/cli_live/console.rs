@@ -5,8 +5,8 @@ use std::fs;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::program::{BrokerProcess, TIMEOUTS_OFF, eventually, post, run, tool};
-use crate::screen::Screen;
+use super::program::{BrokerProcess, TIMEOUTS_OFF, eventually, post, run, tool};
+use crate::support::screen::Screen;
 
 pub const SIZE: (u16, u16) = (100, 30);
 
@@ -52,12 +52,12 @@ fn ends_as(broker: &BrokerProcess, id: &str, state: &str) -> Value {
     last
 }
 
-/// A console of a person. `None` where tmux is not installed.
-pub fn console(broker: &BrokerProcess, human: &str, size: (u16, u16), environment: &str) -> Option<Screen> {
+/// A console of a person.
+pub fn console(broker: &BrokerProcess, human: &str, size: (u16, u16), environment: &str) -> Screen {
     let environment = format!("MCP_BROKER_URL=http://{} {environment}", broker.address);
-    let screen = Screen::start(size, &environment, &format!("console --name={human}"))?;
+    let screen = Screen::start(size, &environment, &format!("console --name={human}"));
     screen.shows(&format!("{human} ● present"));
-    Some(screen)
+    screen
 }
 
 /// Types a text as the keys of a keyboard.
@@ -90,11 +90,10 @@ fn opens(screen: &Screen, text: &str) {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn a_first_question_appears_and_gets_an_answer_of_several_lines() {
     let broker = broker_with_agents(&["alice"]);
-    let Some(screen) = console(&broker, "mara", SIZE, "") else {
-        return;
-    };
+    let screen = console(&broker, "mara", SIZE, "");
     screen.shows("no agent is asking anything");
     let context = json!({"question": "Drop the old table?", "context": "Migration 42; 1.2 M rows", "urgency": "high"});
     let id = asks(&broker, "alice", context);
@@ -133,11 +132,10 @@ fn a_first_question_appears_and_gets_an_answer_of_several_lines() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn options_are_chosen_by_digits_and_by_space() {
     let broker = broker_with_agents(&["alice"]);
-    let Some(screen) = console(&broker, "mara", SIZE, "") else {
-        return;
-    };
+    let screen = console(&broker, "mara", SIZE, "");
     let options = json!([{"value": "drop", "label": "Drop it", "description": "irreversible"}, {"value": "keep", "label": "Keep it"}]);
     let id = asks(
         &broker,
@@ -167,11 +165,10 @@ fn options_are_chosen_by_digits_and_by_space() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn a_form_is_answered_as_one() {
     let broker = broker_with_agents(&["alice"]);
-    let Some(screen) = console(&broker, "mara", SIZE, "") else {
-        return;
-    };
+    let screen = console(&broker, "mara", SIZE, "");
     let questions = json!([
         {"id": "name", "question": "What is its name?", "required": true},
         {"id": "db", "question": "Which database?", "options": ["sqlite", "postgres"]},
@@ -200,14 +197,13 @@ fn a_form_is_answered_as_one() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn declining_says_why_and_handing_over_moves_the_question_to_the_other_console() {
     let broker = broker_with_agents(&["alice"]);
-    let Some(mara) = console(&broker, "mara", SIZE, "") else {
-        return;
-    };
+    let mara = console(&broker, "mara", SIZE, "");
     let id = asks(&broker, "alice", json!({"question": "Drop the old table?"}));
     mara.shows("you");
-    let lena = console(&broker, "lena", SIZE, "").unwrap();
+    let lena = console(&broker, "lena", SIZE, "");
     mara.presses(&["h"]);
     mara.shows("hand over to");
     types(&mara, "lena");
@@ -237,16 +233,15 @@ fn declining_says_why_and_handing_over_moves_the_question_to_the_other_console()
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn the_first_answer_wins_and_the_other_text_is_kept() {
     let broker = broker_with_agents(&["alice"]);
-    let Some(mara) = console(&broker, "mara", SIZE, "") else {
-        return;
-    };
+    let mara = console(&broker, "mara", SIZE, "");
     let id = asks(&broker, "alice", json!({"question": "Async or threads?"}));
     opens(&mara, "Async or threads?");
     types(&mara, "my long thoughts");
     mara.shows("my long thoughts");
-    let lena = console(&broker, "lena", SIZE, "").unwrap();
+    let lena = console(&broker, "lena", SIZE, "");
     lena.shows("mara (typing)");
     opens(&lena, "Async or threads?");
     types(&lena, "t");
@@ -263,11 +258,10 @@ fn the_first_answer_wins_and_the_other_text_is_kept() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn the_screen_follows_the_size_of_the_terminal() {
     let broker = broker_with_agents(&["alice"]);
-    let Some(screen) = console(&broker, "mara", (140, 40), "") else {
-        return;
-    };
+    let screen = console(&broker, "mara", (140, 40), "");
     asks(
         &broker,
         "alice",
@@ -292,11 +286,10 @@ fn the_screen_follows_the_size_of_the_terminal() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn a_yap_leaves_the_line_that_is_typed_alone() {
     let broker = broker_with_agents(&["alice"]);
-    let Some(screen) = console(&broker, "mara", SIZE, "") else {
-        return;
-    };
+    let screen = console(&broker, "mara", SIZE, "");
     asks(&broker, "alice", json!({"question": "Drop the old table?"}));
     opens(&screen, "Drop the old table?");
     types(&screen, "half a sen");
@@ -319,6 +312,7 @@ fn a_yap_leaves_the_line_that_is_typed_alone() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn a_restart_of_the_broker_and_a_crash_of_the_console_lose_no_text() {
     let data = std::env::temp_dir().join(format!("mcp-broker-console-{}", uuid::Uuid::new_v4().simple()));
     let folder = format!("--data-dir={}", data.display());
@@ -326,9 +320,7 @@ fn a_restart_of_the_broker_and_a_crash_of_the_console_lose_no_text() {
     let broker = BrokerProcess::start(&settings);
     register(&broker, &["alice"]);
     let port = broker.address.port();
-    let Some(screen) = console(&broker, "mara", SIZE, "") else {
-        return;
-    };
+    let screen = console(&broker, "mara", SIZE, "");
     let id = asks(&broker, "alice", json!({"question": "Drop the old table?"}));
     opens(&screen, "Drop the old table?");
     types(&screen, "first");
@@ -352,7 +344,7 @@ fn a_restart_of_the_broker_and_a_crash_of_the_console_lose_no_text() {
     );
     kill_process(pid(&screen), Signal::KILL).unwrap();
     screen.shows("Killed");
-    let again = console(&broker, "mara", SIZE, "").unwrap();
+    let again = console(&broker, "mara", SIZE, "");
     again.shows("second");
     again.presses(&["Enter"]);
     again.shows("Ctrl-D: send");
@@ -364,16 +356,15 @@ fn a_restart_of_the_broker_and_a_crash_of_the_console_lose_no_text() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn a_console_that_dies_gives_its_question_to_another() {
     // The broker finds that a stream has no reader when it writes to it.
     let broker = BrokerProcess::start(&["--heartbeat-interval=1s"]);
     register(&broker, &["alice"]);
-    let Some(mara) = console(&broker, "mara", SIZE, "") else {
-        return;
-    };
+    let mara = console(&broker, "mara", SIZE, "");
     asks(&broker, "alice", json!({"question": "Drop the old table?"}));
     mara.shows_that("the question is hers", |text| text.contains(" you "));
-    let lena = console(&broker, "lena", SIZE, "").unwrap();
+    let lena = console(&broker, "lena", SIZE, "");
     lena.shows_that("it is of mara", |text| {
         text.lines()
             .any(|line| line.contains("Drop the old table?") && line.contains("mara"))
@@ -386,6 +377,7 @@ fn a_console_that_dies_gives_its_question_to_another() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn colours_are_left_out_where_they_are_not_wanted() {
     let broker = broker_with_agents(&["alice"]);
     asks(
@@ -394,9 +386,7 @@ fn colours_are_left_out_where_they_are_not_wanted() {
         json!({"question": "Drop the old table?", "urgency": "high"}),
     );
     for (environment, is_coloured) in [("", true), ("NO_COLOR=1", false)] {
-        let Some(screen) = console(&broker, "mara", SIZE, environment) else {
-            return;
-        };
+        let screen = console(&broker, "mara", SIZE, environment);
         screen.shows("1 waiting");
         let raw = screen.tmux(&["capture-pane", "-p", "-e"]);
         let codes = raw
@@ -412,11 +402,10 @@ fn colours_are_left_out_where_they_are_not_wanted() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn wide_and_combining_characters_are_typed_and_arrive() {
     let broker = broker_with_agents(&["alice"]);
-    let Some(screen) = console(&broker, "mara", SIZE, "") else {
-        return;
-    };
+    let screen = console(&broker, "mara", SIZE, "");
     let id = asks(&broker, "alice", json!({"question": "名前は何ですか? e\u{301}"}));
     opens(&screen, "名前は何ですか? e\u{301}");
     types(&screen, "日本x");
@@ -431,11 +420,10 @@ fn wide_and_combining_characters_are_typed_and_arrive() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn hostile_texts_of_agents_are_escaped() {
     let broker = broker_with_agents(&["alice"]);
-    let Some(screen) = console(&broker, "mara", SIZE, "") else {
-        return;
-    };
+    let screen = console(&broker, "mara", SIZE, "");
     let hostile = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}txt <b>";
     asks(
         &broker,
@@ -456,6 +444,7 @@ fn hostile_texts_of_agents_are_escaped() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn two_thousand_questions_scroll() {
     let names: Vec<String> = (0..20).map(|at| format!("agent-{at:02}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -467,9 +456,7 @@ fn two_thousand_questions_scroll() {
             json!({"question": format!("Question {at:04}?"), "urgency": "low"}),
         );
     }
-    let Some(screen) = console(&broker, "mara", SIZE, "") else {
-        return;
-    };
+    let screen = console(&broker, "mara", SIZE, "");
     screen.shows("2000 waiting");
     screen.shows("1 of 2000");
     screen.presses(&["End"]);
@@ -483,14 +470,13 @@ fn two_thousand_questions_scroll() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn an_answer_is_written_in_the_editor_of_the_system() {
     let broker = broker_with_agents(&["alice"]);
     let script = std::env::temp_dir().join(format!("mcp-broker-editor-{}", uuid::Uuid::new_v4().simple()));
     fs::write(&script, "printf '%s and more\\n' \"$(cat \"$1\")\" > \"$1\"").unwrap();
     let environment = format!("PATH=/usr/bin:/bin EDITOR='sh {}'", script.display());
-    let Some(screen) = console(&broker, "mara", SIZE, &environment) else {
-        return;
-    };
+    let screen = console(&broker, "mara", SIZE, &environment);
     let id = asks(&broker, "alice", json!({"question": "Drop the old table?"}));
     opens(&screen, "Drop the old table?");
     types(&screen, "begun");
@@ -511,7 +497,7 @@ fn lines_ask_and_answer_without_a_terminal() {
         "alice",
         json!({"question": "Drop the old table?", "options": ["drop", "keep"]}),
     );
-    let mut child = crate::program::program(broker.address, &["console", "--plain", "--name=mara"])
+    let mut child = crate::cli_live::program::program(broker.address, &["console", "--plain", "--name=mara"])
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .spawn()

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::program::{BrokerProcess, Run, TIMEOUTS_OFF, objects, post, program, run, run_with_input};
+use super::program::{BrokerProcess, Run, TIMEOUTS_OFF, objects, post, program, run, run_with_input};
 
 fn broker() -> BrokerProcess {
     BrokerProcess::start(&TIMEOUTS_OFF)

@@ -13,7 +13,7 @@ pub fn assert_golden(name: &str, output: &str) {
     let expected = fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
         shown, expected,
-        "{name}: run UPDATE_GOLDEN=1 cargo nextest run --test cli_live"
+        "{name}: run UPDATE_GOLDEN=1 cargo nextest run --test product cli_live::"
     );
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use crate::program::{Run, run};
+use super::program::{Run, run};
 
 const COMMANDS: [&str; 11] = [
     "console",

@@ -4,8 +4,8 @@ use std::{io::Read, process::Stdio};
 
 use serde_json::{Value, json};
 
-use crate::golden::assert_golden;
-use crate::program::{
+use super::golden::assert_golden;
+use super::program::{
     BrokerProcess, TIMEOUTS_OFF, broker_with, eventually, objects, post, prepare, program, run, send,
 };
 

@@ -8,8 +8,8 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::golden::assert_golden;
-use crate::program::{broker_with, delete, objects, post, prepare, program, run, run_with_input, send, tool};
+use super::golden::assert_golden;
+use super::program::{broker_with, delete, objects, post, prepare, program, run, run_with_input, send, tool};
 
 /// Characters that a terminal would act on, that change the reading direction, or that are markup.
 const HOSTILE: &str = "<b>&\u{1b}[31m\u{202e}x";
@@ -400,7 +400,7 @@ fn colours_are_for_terminals() {
     let broker = broker_with(&["alice"]);
     let mut piped = program(broker.address, &["sessions"]);
     piped.env("TERM", "xterm-256color");
-    let text = crate::program::Run::of(&mut piped).succeeds();
+    let text = crate::cli_live::program::Run::of(&mut piped).succeeds();
     assert!(!text.contains('\u{1b}'), "{text:?}");
 }
 
@@ -411,7 +411,7 @@ fn the_key_is_sent_and_a_refusal_says_what_to_do() {
     fs::write(&path, key).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let flag = format!("--admin-key-file={}", path.display());
-    let broker = crate::program::BrokerProcess::start(&["--enable-auth", &flag]);
+    let broker = crate::cli_live::program::BrokerProcess::start(&["--enable-auth", &flag]);
     let line = run(broker.address, &["sessions"]).fails_with(1);
     assert!(
         line.starts_with("authentication_failed") && line.contains("MCP_BROKER_API_KEY"),
@@ -421,7 +421,7 @@ fn the_key_is_sent_and_a_refusal_says_what_to_do() {
     assert_eq!(run(broker.address, &with_key).succeeds(), "no sessions\n");
     let wrong = key.replace("tests", "other");
     let mut command = program(broker.address, &["tail"]);
-    let line = crate::program::Run::of(command.env("MCP_BROKER_API_KEY", &wrong)).fails_with(1);
+    let line = crate::cli_live::program::Run::of(command.env("MCP_BROKER_API_KEY", &wrong)).fails_with(1);
     assert!(
         line.starts_with("authentication_failed") && !line.contains(&wrong),
         "{line}"

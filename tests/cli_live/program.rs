@@ -9,10 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-#[path = "../support/process.rs"]
-mod process;
-
-pub use process::BrokerProcess;
+pub use crate::support::process::BrokerProcess;
 
 /// Waits are far longer than it takes, so that a slow machine changes nothing.
 pub const TIMEOUTS_OFF: [&str; 3] = [

@@ -1,20 +1,19 @@
 //! Commands in a real terminal: `top`, tables that fit, colours, and questions.
 
-use crate::program::{BrokerProcess, TIMEOUTS_OFF, broker_with, delete, eventually, prepare, run, send, tool};
-use crate::screen::Screen;
+use super::program::{BrokerProcess, TIMEOUTS_OFF, broker_with, delete, eventually, prepare, run, send, tool};
+use crate::support::screen::Screen;
 
-/// A command of the binary in a terminal of this size, for a broker. `None` where tmux is not installed.
-fn start(broker: &BrokerProcess, size: (u16, u16), environment: &str, words: &str) -> Option<Screen> {
+/// A command of the binary in a terminal of this size, for a broker.
+fn start(broker: &BrokerProcess, size: (u16, u16), environment: &str, words: &str) -> Screen {
     let environment = format!("MCP_BROKER_URL=http://{} {environment}", broker.address);
     Screen::start(size, &environment, words)
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn top_shows_sessions_messages_and_what_is_opened() {
     let broker = broker_with(&["alice", "bob"]);
-    let Some(screen) = start(&broker, (80, 24), "", "top --interval=1s") else {
-        return;
-    };
+    let screen = start(&broker, (80, 24), "", "top --interval=1s");
     let text = screen.shows("2 active");
     assert!(
         text.contains("healthy") && text.contains("alice") && !text.contains("before"),
@@ -50,11 +49,10 @@ fn top_shows_sessions_messages_and_what_is_opened() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn top_follows_the_size_of_the_terminal() {
     let broker = broker_with(&["alice"]);
-    let Some(screen) = start(&broker, (80, 24), "", "top") else {
-        return;
-    };
+    let screen = start(&broker, (80, 24), "", "top");
     let id = tool(broker.address, "register_session", &serde_json::json!({"name": "zoe"}));
     // Lists show the id with zeros in place of the digits that act.
     let id = format!("{}00000000", &id["session_id"].as_str().unwrap()[..28]);
@@ -73,12 +71,11 @@ fn top_follows_the_size_of_the_terminal() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn top_tells_that_its_broker_is_gone_and_goes_on_when_it_is_back() {
     let broker = broker_with(&["alice"]);
     let port = broker.address.port();
-    let Some(screen) = start(&broker, (200, 60), "", "top --interval=1s") else {
-        return;
-    };
+    let screen = start(&broker, (200, 60), "", "top --interval=1s");
     screen.shows("alice");
     broker.stop();
     let text = screen.shows("no answer for");
@@ -96,11 +93,10 @@ fn top_tells_that_its_broker_is_gone_and_goes_on_when_it_is_back() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn top_restores_the_terminal_when_a_signal_ends_it() {
     let broker = broker_with(&["alice"]);
-    let Some(screen) = start(&broker, (80, 24), "", "top") else {
-        return;
-    };
+    let screen = start(&broker, (80, 24), "", "top");
     screen.shows("alice");
     let pid = program_of(&screen);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -118,12 +114,11 @@ fn program_of(screen: &Screen) -> rustix::process::Pid {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn full_screens_end_with_their_terminal() {
     let broker = broker_with(&["alice"]);
     for (words, shows) in [("top", "alice"), ("console --name mara", "mara")] {
-        let Some(screen) = start(&broker, (80, 24), "", words) else {
-            return;
-        };
+        let screen = start(&broker, (80, 24), "", words);
         screen.shows(shows);
         let pid = program_of(&screen);
         screen.tmux(&["kill-server"]);
@@ -135,6 +130,7 @@ fn full_screens_end_with_their_terminal() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn top_refuses_what_cannot_show_a_screen() {
     let broker = broker_with(&[]);
     let line = run(broker.address, &["top"]).fails_with(2);
@@ -144,15 +140,14 @@ fn top_refuses_what_cannot_show_a_screen() {
     let line = run(broker.address, &["top", "--interval=2m"]).fails_with(2);
     assert!(line.contains("1s to 1m"), "{line}");
     for (environment, says) in [("TERM=dumb", "TERM says dumb"), ("TERM=", "TERM is not set")] {
-        let Some(screen) = start(&broker, (200, 24), environment, "top") else {
-            return;
-        };
+        let screen = start(&broker, (200, 24), environment, "top");
         assert_eq!(screen.ends(), 2);
         assert!(screen.text().contains(says), "{}", screen.text());
     }
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn tables_fit_the_terminal_and_have_colours_there() {
     let broker = broker_with(&["alice"]);
     send(broker.address, "alice", "alice", "to myself");
@@ -161,9 +156,7 @@ fn tables_fit_the_terminal_and_have_colours_there() {
         ("messages", "AGE"),
         ("inbox alice", "AGE"),
     ] {
-        let Some(screen) = start(&broker, (80, 24), "", words) else {
-            return;
-        };
+        let screen = start(&broker, (80, 24), "", words);
         assert_eq!(screen.ends(), 0);
         // `-J` joins what the terminal had to wrap.
         let text = screen.tmux(&["capture-pane", "-p", "-J"]);
@@ -176,15 +169,11 @@ fn tables_fit_the_terminal_and_have_colours_there() {
         let coloured = screen.tmux(&["capture-pane", "-p", "-e"]);
         assert!(coloured.contains("\u{1b}[1m"), "{coloured:?}");
     }
-    let Some(screen) = start(&broker, (40, 24), "", "messages") else {
-        return;
-    };
+    let screen = start(&broker, (40, 24), "", "messages");
     assert_eq!(screen.ends(), 0);
     let text = screen.tmux(&["capture-pane", "-p", "-J"]);
     assert!(text.contains('…') && text.contains("--wide shows all"), "{text}");
-    let Some(screen) = start(&broker, (80, 24), "NO_COLOR=1", "sessions --wide") else {
-        return;
-    };
+    let screen = start(&broker, (80, 24), "NO_COLOR=1", "sessions --wide");
     assert_eq!(screen.ends(), 0);
     let plain = screen.tmux(&["capture-pane", "-p", "-e", "-J"]);
     assert!(!plain.contains('\u{1b}'), "{plain:?}");
@@ -194,9 +183,7 @@ fn tables_fit_the_terminal_and_have_colours_there() {
         ("TZ=XXX-5", "sessions --wide", "+05:00 "),
         ("TZ=XXX-5", "sessions --wide --utc", "Z "),
     ] {
-        let Some(screen) = start(&broker, (200, 24), environment, words) else {
-            return;
-        };
+        let screen = start(&broker, (200, 24), environment, words);
         assert_eq!(screen.ends(), 0);
         let text = screen.text();
         assert!(text.contains(time), "{environment} {words}: {text}");
@@ -204,6 +191,7 @@ fn tables_fit_the_terminal_and_have_colours_there() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn a_redrive_of_all_asks_first_on_a_terminal() {
     let broker = broker_with(&["alice", "gone", "heir"]);
     for at in 0..3 {
@@ -211,16 +199,12 @@ fn a_redrive_of_all_asks_first_on_a_terminal() {
     }
     delete(broker.address, "/api/v1/sessions/gone?forget=true");
     let words = "dead-letters redrive --all --to=heir";
-    let Some(screen) = start(&broker, (80, 24), "", words) else {
-        return;
-    };
+    let screen = start(&broker, (80, 24), "", words);
     screen.shows("Send 3 dead letters again? [y/N]");
     screen.presses(&["n", "Enter"]);
     assert_eq!(screen.ends(), 1);
     assert!(screen.text().contains("nothing was changed"), "{}", screen.text());
-    let Some(screen) = start(&broker, (80, 24), "", words) else {
-        return;
-    };
+    let screen = start(&broker, (80, 24), "", words);
     screen.shows("[y/N]");
     screen.presses(&["y", "Enter"]);
     assert_eq!(screen.ends(), 0);

@@ -4,8 +4,8 @@ use std::{fs, path::PathBuf};
 
 use serde_json::json;
 
-use crate::golden::assert_golden;
-use crate::program::{broker_with, objects, run, run_with_input, tool};
+use super::golden::assert_golden;
+use super::program::{broker_with, objects, run, run_with_input, tool};
 
 const NOTE: [&str; 3] = ["send", "--protocol=note", "--version=1.0.0"];
 

@@ -8,8 +8,8 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::golden::assert_golden;
-use crate::program::{BrokerProcess, TIMEOUTS_OFF, broker_with, objects, post, prepare, program, run, send, tool};
+use super::golden::assert_golden;
+use super::program::{BrokerProcess, TIMEOUTS_OFF, broker_with, objects, post, prepare, program, run, send, tool};
 
 /// The id of an event of another log. A stream behind it begins with a gap, which shows that it is open.
 const ELSEWHERE: &str = "--after=abc-1-1";

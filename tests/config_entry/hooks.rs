@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::setup::{User, identity};
+use super::setup::{User, identity};
 
 /// The file of the hooks below the home folder, that of a project, and the event that ends a turn.
 const HOOKS: [(&str, &str, &str, &str); 5] = [

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::CLIENTS;
+use super::CLIENTS;
 
 /// Where the file of each client is below the home folder.
 #[cfg(not(target_os = "macos"))]

@@ -4,6 +4,7 @@
 //! A group is a folder; a file in it tests one behaviour. `tests/README.md` says which test holds which promise.
 
 #[path = "../support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "these tests need a part of it")]
 mod support;
 
 mod api;

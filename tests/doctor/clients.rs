@@ -1,6 +1,6 @@
 //! The configuration files of MCP clients, found by the doctor; the entries are those that `config` prints.
 
-use crate::{User, free_port, process::BrokerProcess};
+use super::{User, free_port, process::BrokerProcess};
 
 /// The clients, and the file of each below the home folder.
 const CLIENTS: [(&str, &str, &str, &str); 9] = [

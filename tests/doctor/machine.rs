@@ -5,7 +5,7 @@ use std::{fs, net::TcpListener};
 use actors::storage::disk::{Engine, Record};
 use storage::disk::DataFolder;
 
-use crate::{Report, User, free_port, process::BrokerProcess};
+use super::{Report, User, free_port, process::BrokerProcess};
 
 #[test]
 fn a_port_of_another_program_is_found_with_its_owner() {

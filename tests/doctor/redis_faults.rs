@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{Report, User, fixture, free_port, redis::Redis};
+use super::{Report, User, fixture, free_port, redis::Redis};
 
 const HEALTHY: [&str; 4] = ["--save", "", "--appendonly", "yes"];
 

@@ -1,6 +1,6 @@
 //! The doctor and a broker that runs.
 
-use crate::{User, free_port, process::BrokerProcess};
+use super::{User, free_port, process::BrokerProcess};
 
 const ADMIN_KEY: &str = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
 

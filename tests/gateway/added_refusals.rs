@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan},
     scripted_server::{Answer, ScriptedServer},
     support::{ADMIN_KEY, broker_program, eventually},

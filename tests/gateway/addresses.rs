@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, Plan, tools_of},
     support::{Agent, HttpAgent, Wire},
 };

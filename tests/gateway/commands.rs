@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan},
     operators::{cli, json_of, text},
     support::eventually,

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, MARKER, Plan, fake_backend, tools_of},
     support::{broker_program, eventually},
 };

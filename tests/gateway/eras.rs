@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Calls, Gateway, Plan};
+use super::harness::{Calls, Gateway, Plan};
 
 const ERAS: [(&str, &[&str]); 3] = [
     ("legacy", &["--era", "legacy"]),

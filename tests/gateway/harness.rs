@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     running::Running,
     support::{Agent, Broker, HttpAgent, Response, Wire, broker_program, eventually},
 };

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan, introduction, tool_names, tools_of},
     support::{Agent, eventually},
 };

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan, introduction, tool_names, tools_of},
     support::{Agent, Wire, eventually},
 };

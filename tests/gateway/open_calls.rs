@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan},
     operators::{cli, json_of, text},
     support::{ADMIN_KEY, Agent, HttpAgent, Redis, Response, eventually, id_of_key, keys},

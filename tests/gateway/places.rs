@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan, tool_names},
     support::Agent,
 };

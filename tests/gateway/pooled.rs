@@ -4,7 +4,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     asking::{accepted, is_asked},
     harness::{Calls, Gateway, Plan, is_alive, tool_names, tools_of},
     support::{Agent, HttpAgent, eventually},

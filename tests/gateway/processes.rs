@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use serde_json::json;
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan},
     support::eventually,
 };
@@ -83,7 +83,7 @@ fn an_idle_backend_is_stopped_and_started_by_the_next_call() {
     let first = client.gets("fake__pid", json!({}))["pid"].clone();
     gateway.awaits_no_processes();
     assert!(
-        crate::harness::tools_of(&client, "fake").contains(&"echo".to_owned()),
+        crate::gateway::harness::tools_of(&client, "fake").contains(&"echo".to_owned()),
         "its tools are still listed"
     );
     assert_ne!(client.gets("fake__pid", json!({}))["pid"], first);

@@ -13,14 +13,14 @@ use std::{
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan, tools_of},
     running::with_pipes,
     support::{Agent, Wire, eventually},
 };
 
-/// The program and the arguments of an official server; `None` if it is not installed.
-fn server(name: &str) -> Option<(String, Vec<String>)> {
+/// The program and the arguments of an official server.
+fn server(name: &str) -> (String, Vec<String>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (program, file) = match name {
         "time" => {
@@ -34,24 +34,13 @@ fn server(name: &str) -> Option<(String, Vec<String>)> {
             (PathBuf::from("node"), file)
         }
     };
-    if !file.exists() {
-        assert!(
-            std::env::var_os("GATEWAY_SERVERS").is_none_or(|it| it != "required"),
-            "{} is missing",
-            file.display()
-        );
-        eprintln!(
-            "skipped: {} is not installed (scripts/test installs it)",
-            file.display()
-        );
-        return None;
-    }
+    assert!(file.exists(), "{} is missing: run scripts/test", file.display());
     let args = if file == program {
         Vec::new()
     } else {
         vec![file.display().to_string()]
     };
-    Some((program.display().to_string(), args))
+    (program.display().to_string(), args)
 }
 
 /// The table of a server, with these further lines.
@@ -160,8 +149,9 @@ fn requests() -> Vec<(&'static str, Value)> {
 }
 
 #[test]
+#[ignore = "needs official servers: scripts/test installs them"]
 fn server_everything_answers_through_the_gateway_as_it_does_directly() {
-    let Some(everything) = server("everything") else { return };
+    let everything = server("everything");
     let gateway = with_server(Plan::new(), "everything", &everything, "").start();
     tools_of(&gateway.legacy(), "everything");
     let mut direct = Direct::start(&everything);
@@ -241,8 +231,9 @@ fn free_port() -> u16 {
 }
 
 #[test]
+#[ignore = "needs official servers: scripts/test installs them"]
 fn server_everything_answers_over_http_as_it_does_over_pipes() {
-    let Some(everything) = server("everything") else { return };
+    let everything = server("everything");
     let (http, sse) = (free_port(), free_port());
     let _servers = [
         Listening::start(&everything, "streamableHttp", http),
@@ -261,8 +252,9 @@ fn server_everything_answers_over_http_as_it_does_over_pipes() {
 }
 
 #[test]
+#[ignore = "needs official servers: scripts/test installs them"]
 fn server_everything_that_was_started_again_gives_another_session() {
-    let Some(everything) = server("everything") else { return };
+    let everything = server("everything");
     let port = free_port();
     let server = Listening::start(&everything, "streamableHttp", port);
     let gateway = Plan::new()
@@ -277,8 +269,9 @@ fn server_everything_that_was_started_again_gives_another_session() {
 }
 
 #[test]
+#[ignore = "needs official servers: scripts/test installs them"]
 fn ten_agents_of_both_eras_share_one_memory() {
-    let Some(memory) = server("memory") else { return };
+    let memory = server("memory");
     let plan = Plan::new();
     let file = plan.file("memory.json");
     let path = std::env::var("PATH").unwrap();
@@ -304,8 +297,9 @@ fn ten_agents_of_both_eras_share_one_memory() {
 }
 
 #[test]
+#[ignore = "needs official servers: scripts/test installs them"]
 fn a_server_of_the_modern_era_serves_clients_of_both() {
-    let Some(time) = server("time") else { return };
+    let time = server("time");
     let gateway = with_server(Plan::new(), "time", &time, "").start();
     let arguments = json!({"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"});
     let of = |client: &dyn Calls| {
@@ -335,8 +329,9 @@ fn in_folder(gateway: &Gateway, folder: &Path) -> (Agent, Value) {
 }
 
 #[test]
+#[ignore = "needs official servers: scripts/test installs them"]
 fn the_filesystem_server_works_for_each_client_in_its_own_folder() {
-    let Some(filesystem) = server("filesystem") else { return };
+    let filesystem = server("filesystem");
     let plan = Plan::new();
     let folders: Vec<PathBuf> = ["first", "second"].map(|name| PathBuf::from(plan.file(name))).into();
     for folder in &folders {

@@ -8,7 +8,7 @@ use std::sync::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan, tools_of},
     scripted_server::{Answer, ScriptedServer, done, event, legacy, method_of, modern, result, work},
     support::{Agent, Got, Redis, eventually},

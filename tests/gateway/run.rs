@@ -14,7 +14,7 @@ use rustix::{
 };
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     asking::is_asked,
     harness::{Calls, Plan, marked, tool_names, tools_of},
     running::{Running, program, with_pipes},

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, process::Output};
 
 use serde_json::json;
 
-use crate::{
+use super::{
     harness::{Calls, MARKER, Plan, fake_backend, replace_file, tool_names},
     running::program,
     support::eventually,

@@ -13,7 +13,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::{
+use super::{
     harness::{Plan, marked, replace_configuration},
     support::{Agent, Wire, broker_program, eventually},
 };

@@ -4,7 +4,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan, is_alive, listens_to},
     support::{Agent, HttpAgent, Wire, eventually},
 };

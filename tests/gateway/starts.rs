@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan, tools_of},
     support::eventually,
 };

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan, is_subscribed, listens_to, tools_of},
     support::{Agent, Wire, eventually},
 };

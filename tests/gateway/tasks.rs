@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, Gateway, Plan, is_subscribed, listens_to},
     scripted_server::{Answer, ScriptedServer, method_of, modern, result, work},
     support::{Agent, HttpAgent, Redis, Wire, eventually},

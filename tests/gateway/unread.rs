@@ -8,7 +8,7 @@ use std::{
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
 
-use crate::{
+use super::{
     harness::{Calls, Plan},
     support::{HttpAgent, Request, eventually},
 };

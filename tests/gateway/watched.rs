@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{Calls, Plan, replace_file, tool_names},
     running::program,
     support::{Agent, eventually},

@@ -25,7 +25,7 @@ pub fn assert_current(path: &Path, generated: &str) {
         .output()
         .unwrap();
     panic!(
-        "{} is not current; UPDATE_GOLDEN=1 cargo test --test helm rewrites it\n{}",
+        "{} is not current; UPDATE_GOLDEN=1 cargo test --test product -- --include-ignored helm:: rewrites it\n{}",
         shown.display(),
         text_of(&difference)
     );

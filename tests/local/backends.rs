@@ -4,7 +4,7 @@ use std::{fs, net::TcpListener, path::PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     front::Front,
     home::{Home, is_alive},
     support::{Broker, Proxy, Request, TIMEOUTS_OFF, broker_program, eventually},

@@ -4,7 +4,7 @@ use std::{fs, io::ErrorKind, net::TcpListener};
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     front::Front,
     home::{Done, Home},
     screen::Screen,
@@ -72,6 +72,7 @@ fn what_was_said_can_be_read_after_the_acknowledgement() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn top_shows_the_broker_of_the_user() {
     let home = Home::new();
     let _alice = agent(&home, "alice");
@@ -79,9 +80,7 @@ fn top_shows_the_broker_of_the_user() {
         "HOME={path} XDG_RUNTIME_DIR={path}/run XDG_STATE_HOME={path}/state",
         path = home.path.display()
     );
-    let Some(screen) = Screen::start((100, 24), &environment, "top") else {
-        return;
-    };
+    let screen = Screen::start((100, 24), &environment, "top");
     let address = info(&home)["http"].as_str().unwrap().to_owned();
     screen.shows_that("alice of that broker", |text| {
         text.contains("alice") && text.contains(&address)

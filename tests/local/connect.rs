@@ -9,7 +9,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     front::Front,
     home::Home,
     support::{eventually, listed_id},

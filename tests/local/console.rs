@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
+use super::{
     home::Home,
     rest::{WINDOW, is_idle, waits},
     screen::Screen,
@@ -15,8 +15,8 @@ use crate::{
 /// How long the work of a console that has just started may go on.
 const SETTLING_MAX: Duration = Duration::from_secs(100);
 
-/// A console in a terminal, in the folders of a user. `None` where tmux is not installed.
-fn console(user: &Home) -> Option<Screen> {
+/// A console in a terminal, in the folders of a user.
+fn console(user: &Home) -> Screen {
     let home = user.path.display();
     let environment = format!(
         "HOME={home} XDG_RUNTIME_DIR={home}/run XDG_STATE_HOME={home}/state MCP_BROKER_PORT=0 USER=mara PATH=/usr/bin:/bin"
@@ -25,9 +25,10 @@ fn console(user: &Home) -> Option<Screen> {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn a_console_starts_the_broker_of_its_user_and_outlives_it() {
     let user = Home::new();
-    let Some(screen) = console(&user) else { return };
+    let screen = console(&user);
     screen.shows("mara ● present");
     assert_eq!(user.brokers().len(), 1);
     user.kill_broker();
@@ -38,9 +39,10 @@ fn a_console_starts_the_broker_of_its_user_and_outlives_it() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn an_idle_console_sleeps() {
     let user = Home::new();
-    let Some(screen) = console(&user) else { return };
+    let screen = console(&user);
     screen.shows("mara ● present");
     let shell = screen.tmux(&["display-message", "-p", "#{pane_pid}"]);
     let shell = shell.trim();

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     home::{Done, Home},
     support::Broker,
 };

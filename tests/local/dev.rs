@@ -10,7 +10,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     home::{Client, Done, Home, Running, is_alive, kill},
     support::eventually,
 };

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, process::Command};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::home::{Done, Home, kill};
+use super::home::{Done, Home, kill};
 
 /// A command with another runtime folder, as a client has that drops variables.
 fn elsewhere(user: &Home, words: &str) -> Command {

@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{front::Front, home::Home, support::WAIT_TIMEOUT};
+use super::{front::Front, home::Home, support::WAIT_TIMEOUT};
 
 /// A socket where fronts look for the broker.
 pub struct FakeBroker(UnixListener);

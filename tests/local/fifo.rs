@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     idle::{IDLE, awaits_an_idle_end},
     places::{Folder, refusal},
     support::{Agent, Broker, Wire, eventually},

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{front::Front, home::Home, support::eventually};
+use super::{front::Front, home::Home, support::eventually};
 
 /// The revisions with `initialize`, the newest last.
 const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];

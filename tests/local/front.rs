@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     home::{Home, kill},
     support::{WAIT_TIMEOUT, eventually},
 };

@@ -17,7 +17,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     connect::recorded,
     front::{Front, FrontBuilder},
     home::{Done, Home, Running},

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     fake_broker::{Connection, FakeBroker},
     harness::{CONVERSATION, Hook, hook_input},
     home::{Home, Running, is_alive},

@@ -4,7 +4,7 @@ use std::{thread, time::Duration, time::Instant};
 
 use serde_json::json;
 
-use crate::{
+use super::{
     home::{Home, is_alive},
     places::LocalBroker,
     runtime::{START, STATUS, pids, start_at_once},

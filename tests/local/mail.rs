@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     harness::{CONVERSATION, Hook, hook_input},
     home::{Client, Home},
     support::eventually,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::{front::Front, home::Home, support::eventually};
+use super::{front::Front, home::Home, support::eventually};
 
 /// A front of an agent that is named after its folder, and the instructions that it gets.
 fn agent_in(home: &Home, folder: &Path) -> (Front, String) {

@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::{front::Front, home::Home, runtime::STATUS, support::listed_id};
+use super::{front::Front, home::Home, runtime::STATUS, support::listed_id};
 
 /// Servers were seen that lose a call which comes so long after the list of tools.
 const PAUSE: Duration = Duration::from_secs(120);

@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use crate::{
+use super::{
     home::is_root,
     support::{Broker, Wire, broker_program, eventually},
 };

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     front::Front,
     home::Home,
     support::{Broker, Proxy, eventually, listed_id},

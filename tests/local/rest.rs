@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::{home::Home, runtime::STATUS};
+use super::{home::Home, runtime::STATUS};
 
 /// Long enough for a timer of a second, or one that runs out of step, to be seen.
 pub const WINDOW: Duration = Duration::from_secs(5);

@@ -14,7 +14,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::{
+use super::{
     home::{Done, Home, Running, is_alive, is_root, kill},
     support::eventually,
 };

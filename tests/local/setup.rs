@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::home::{Home, Running};
+use super::home::{Home, Running};
 
 #[test]
 fn an_entry_starts_a_front_whose_tools_work() {

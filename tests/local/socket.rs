@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     places::LocalBroker,
     support::{Agent, FAST_TIMEOUTS, Wire, eventually},
 };

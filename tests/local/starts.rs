@@ -10,7 +10,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     front::Front,
     home::{Done, Home, kill},
     runtime::{START, STATUS, pids, start_at_once},

@@ -11,7 +11,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::{
+use super::{
     home::{Done, Home, kill},
     screen::Screen,
 };
@@ -224,14 +224,13 @@ fn a_line_of_a_pipe_that_fails_is_told_and_the_next_ones_run() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn a_terminal_has_a_prompt_completion_history_and_finds_a_broker_that_was_restarted() {
     let home = Home::new();
     let pid = home.pid("dev start --json");
     let path = home.path.display();
     let environment = format!("HOME={path} XDG_RUNTIME_DIR={path}/run XDG_STATE_HOME={path}/state");
-    let Some(screen) = Screen::start((100, 30), &environment, "dev repl") else {
-        return;
-    };
+    let screen = Screen::start((100, 30), &environment, "dev repl");
     screen.shows("dev/default>");
     screen.presses(&["-l", "register_se"]);
     screen.presses(&["Tab"]);

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     home::Home,
     screen::Screen,
     support::{Request, eventually},
@@ -29,6 +29,7 @@ fn codes(answer: &Value) -> Vec<&str> {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
 fn all_views_show_the_same_warnings() {
     let user = Home::new();
     user.has_configuration(BROKEN_BACKEND);
@@ -77,9 +78,7 @@ fn all_views_show_the_same_warnings() {
     let environment = format!(
         "HOME={home} XDG_RUNTIME_DIR={home}/run XDG_STATE_HOME={home}/state MCP_BROKER_PORT=0 PATH=/usr/bin:/bin"
     );
-    let Some(screen) = Screen::start((100, 24), &environment, "top") else {
-        return;
-    };
+    let screen = Screen::start((100, 24), &environment, "top");
     screen.shows("1 backend has failed");
     // The figures are those of the statistics; each list comes with its own view.
     screen.shows("1 question waits");

@@ -16,7 +16,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{front::FrontBuilder, home::Home, screen::Screen};
+use super::{front::FrontBuilder, home::Home, screen::Screen};
 
 /// The token of the inbox of each client.
 pub const TOKEN: &str = "inbox-token-5d1c";
@@ -138,9 +138,9 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// An empty prompt. None where tmux is not installed.
-    pub fn of(user: &Home) -> Option<Self> {
-        let screen = Screen::start((100, 24), "", "--version")?;
+    /// An empty prompt.
+    pub fn of(user: &Home) -> Self {
+        let screen = Screen::start((100, 24), "", "--version");
         let typed = user.path.join("typed");
         let script = format!(
             "printf '❯ '; while IFS= read -r line; do echo \"$line\" >> '{}'; printf '❯ '; done",
@@ -148,7 +148,7 @@ impl Prompt {
         );
         screen.tmux(&["respawn-pane", "-k", &script]);
         screen.shows("❯");
-        Some(Self { screen, typed })
+        Self { screen, typed }
     }
 
     /// Lets a front type into it.

@@ -65,7 +65,7 @@ fn assert_stamped(sender: &Agent, recipient: &Agent, off_ms: i64) {
     let stamp = seen[0]["timestamp"].as_str().unwrap();
     assert!(
         (before.as_str()..=after.as_str()).contains(&stamp),
-        "{stamp} is not between {before} and {after}: is the broker built with `--features mcp-broker-actors/faults`?"
+        "{stamp} is not between {before} and {after}: is the broker built with `--features faults`?"
     );
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     cluster::BrokerCluster,
     support::{Agent, HttpAgent, Redis, TIMEOUTS_OFF, eventually, listed_id},
 };

@@ -9,7 +9,7 @@ use actors::{
 use storage::redis::{RedisSettings, RedisStorage};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{
+use super::{
     cluster::BrokerCluster,
     roaming_client::LOAD,
     support::{Redis, eventually},

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::{cluster::BrokerCluster, support::Redis};
+use super::{cluster::BrokerCluster, support::Redis};
 
 /// Longer than every presence threshold of this test.
 const FROZEN_FOR: Duration = Duration::from_secs(6);

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     cluster::BrokerCluster,
     support::{
         Broker, HttpAgent, Redis, Request, ResponseReader, TIMEOUTS_OFF, Tenant, connect, eventually,

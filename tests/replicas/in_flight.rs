@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{
+use super::{
     cluster::BrokerCluster,
     support::{Agent, Broker, HttpAgent, Proxy, Redis, ResponseReader, TIMEOUTS_OFF, eventually, texts},
 };

@@ -1,6 +1,6 @@
 //! Replicas are killed and restarted, and no accepted message is lost.
 
-use crate::{cluster::BrokerCluster, ledger::Balance, roaming_client::LOAD, support::Redis};
+use super::{cluster::BrokerCluster, ledger::Balance, roaming_client::LOAD, support::Redis};
 
 /// Asserts that clients on one connection received new messages in the order of acceptance.
 fn assert_order(balance: &Balance) {

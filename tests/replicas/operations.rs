@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     cluster::BrokerCluster,
     support::{Broker, Redis, Request, ResponseReader, eventually},
 };

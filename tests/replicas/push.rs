@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, thread};
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     cluster::BrokerCluster,
     support::{Agent, Redis, TIMEOUTS_OFF, eventually},
 };

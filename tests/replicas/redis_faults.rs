@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::{
+use super::{
     cluster::BrokerCluster,
     roaming_client::{LOAD, Load},
     support::{Broker, Proxy, Redis, eventually},

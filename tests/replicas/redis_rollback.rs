@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     cluster::BrokerCluster,
     support::{ADMIN_KEY, Agent, Broker, HttpAgent, Proxy, Redis, TIMEOUTS_OFF, Tenant, eventually},
 };

@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket, client::IntoClientRequest};
 
-use crate::{
+use super::{
     cluster::{BrokerCluster, ReplicaAddresses},
     ledger::{Balance, Ledger},
     support::WAIT_TIMEOUT,

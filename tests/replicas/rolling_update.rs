@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
+use super::{
     balancer::Balancer,
     cluster::ReplicaAddresses,
     roaming_client::{LOAD, Load},

@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::{
+use super::{
     cluster_script::ClusterScript,
     support::{Agent, Broker, Wire, eventually},
 };

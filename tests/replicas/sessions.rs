@@ -4,7 +4,7 @@ use std::{cell::Cell, collections::BTreeSet, thread};
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     cluster::BrokerCluster,
     roaming_client::{CallOutcome, call_over_http},
     support::{ADMIN_KEY, Agent, Broker, HttpAgent, Redis, TIMEOUTS_OFF, eventually, texts},

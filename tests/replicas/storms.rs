@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{cluster::BrokerCluster, roaming_client::LOAD, support::Redis};
+use super::{cluster::BrokerCluster, roaming_client::LOAD, support::Redis};
 
 /// Connections that are reset together.
 const CONNECTIONS: usize = 300;

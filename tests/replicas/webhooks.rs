@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::json;
 
-use crate::{
+use super::{
     cluster::BrokerCluster,
     support::{Redis, Target, secret_file},
 };

@@ -10,10 +10,8 @@ use std::{
 
 use serde_json::json;
 
-use crate::{
-    process::BrokerProcess,
-    program::{Broker, PATIENCE, Program},
-};
+use super::program::{Broker, PATIENCE, Program};
+use crate::support::process::BrokerProcess;
 
 #[test]
 fn a_bad_line_is_answered_and_the_connection_stays() {

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::process::BrokerProcess;
+use crate::support::process::BrokerProcess;
 
 /// Longest time until the broker sends an awaited line.
 pub const PATIENCE: Duration = Duration::from_secs(20);

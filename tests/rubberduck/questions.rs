@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::program::{Broker, Program};
+use super::program::{Broker, Program};
 
 const SERVER: &str = "0b1f6a52-8c47-4f3a-9d51-1f0a3a9f7c02";
 const OTHER: &str = "5d0e8c11-27aa-4a40-8e33-6a0f0a3b9d77";

@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use serde_json::json;
 
-use crate::program::Broker;
+use super::program::Broker;
 
 const YAPS: usize = 30;
 

@@ -9,7 +9,7 @@ use actors::{
 };
 use futures_util::future::join_all;
 
-use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, record, storage};
+use crate::storage::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, record, storage};
 
 const MANY: usize = 5_000;
 

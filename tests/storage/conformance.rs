@@ -8,7 +8,7 @@ use actors::storage::{
 };
 use storage::redis::{RedisSettings, RedisStorage};
 
-use crate::support::{Redis, RedisCluster, block_on, storage};
+use crate::storage::support::{Redis, RedisCluster, block_on, storage};
 
 fn run_conformance_suite(url: String) {
     block_on(async {

@@ -3,7 +3,7 @@
 use actors::clock::now;
 use futures_util::future::join_all;
 
-use crate::support::{Redis, ReplicaView, block_on, storage};
+use crate::storage::support::{Redis, ReplicaView, block_on, storage};
 
 /// Commands since the statistics were reset, including those of scripts.
 fn commands(redis: &Redis) -> u64 {

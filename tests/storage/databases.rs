@@ -8,7 +8,7 @@ use actors::{
 };
 use deadpool_redis::redis::{Client, cmd};
 
-use crate::support::{Redis, ReplicaView, block_on, storage};
+use crate::storage::support::{Redis, ReplicaView, block_on, storage};
 
 /// A broker in a database, with one project of the same name as in all others.
 struct Tenant {

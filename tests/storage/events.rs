@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use storage::redis::{RedisSettings, RedisStorage};
 use uuid::Uuid;
 
-use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, connect, eventually};
+use crate::storage::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, connect, eventually};
 
 const EVERYTHING: EventQuery = EventQuery {
     from: EventStart::Oldest,

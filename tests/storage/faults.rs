@@ -17,7 +17,9 @@ use futures_util::{
 };
 use storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
-use crate::support::{Proxy, Redis, RedisCluster, ReplicaView, append, block_on, connect, eventually, record, storage};
+use crate::storage::support::{
+    Proxy, Redis, RedisCluster, ReplicaView, append, block_on, connect, eventually, record, storage,
+};
 
 /// A storage with this deadline for operations.
 async fn connect_with_deadline(url: String, deadline: Duration) -> RedisStorage {

@@ -13,7 +13,7 @@ use actors::{
 };
 use futures_util::StreamExt;
 
-use crate::support::{
+use crate::storage::support::{
     DELIVERY_LIMIT, Redis, RedisCluster, ReplicaView, WAIT_TIMEOUT, append, block_on, record, storage,
 };
 
@@ -209,7 +209,7 @@ fn the_bridge_reports_a_possible_loss_of_frames() {
         redis.restart();
         assert_eq!(ear.incoming.next().await, Some(BridgeEvent::Connected));
         let view = ReplicaView::of(&*storage, "acme");
-        let put = crate::support::eventually(async || {
+        let put = crate::storage::support::eventually(async || {
             let put = view
                 .store
                 .put_session(record(None), actors::storage::PutSession::default());

@@ -10,7 +10,7 @@ use actors::{
 
 use storage::redis::RedisSettings;
 
-use crate::{
+use super::{
     push::PushReplica,
     support::{Proxy, Redis, RedisCluster, ReplicaView, WAIT_TIMEOUT, append, block_on, connect, eventually},
 };

@@ -23,7 +23,7 @@ use actors::{
 };
 use tokio::task::{LocalSet, spawn_local};
 
-use crate::support::{Proxy, Redis, ReplicaView, block_on, connect, eventually, record};
+use crate::storage::support::{Proxy, Redis, ReplicaView, block_on, connect, eventually, record};
 
 const REPLICAS: usize = 3;
 const SESSIONS: usize = 2;

@@ -13,7 +13,7 @@ use actors::{
 use futures_util::StreamExt;
 use storage::redis::{RedisSettings, RedisStorage};
 
-use crate::support::{
+use crate::storage::support::{
     DELIVERY_LIMIT, Proxy, Redis, RedisCluster, ReplicaView, WAIT_TIMEOUT, append, block_on, connect, eventually,
     record,
 };

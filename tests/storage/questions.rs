@@ -16,7 +16,7 @@ use actors::{
 };
 use futures_util::StreamExt;
 
-use crate::support::{Redis, ReplicaView, WAIT_TIMEOUT, block_on, connect, eventually, storage};
+use crate::storage::support::{Redis, ReplicaView, WAIT_TIMEOUT, block_on, connect, eventually, storage};
 
 fn human(name: &str) -> SessionName {
     SessionName::parse(name).unwrap()

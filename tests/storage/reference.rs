@@ -21,7 +21,7 @@ use futures_util::future::join_all;
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use storage::redis::{RedisSettings, RedisStorage};
 
-use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, record};
+use crate::storage::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, record};
 
 const SESSIONS: usize = 4;
 /// The number of histories; `REFERENCE_CASES` overrides it.

@@ -10,7 +10,7 @@ use actors::{
 
 use storage::redis::{RedisSettings, RedisStorage};
 
-use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, connect, eventually, record};
+use crate::storage::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, connect, eventually, record};
 
 /// One project through two replicas.
 async fn two_replicas(redis: &Redis) -> ((impl Storage, ReplicaView), (impl Storage, ReplicaView)) {

@@ -9,7 +9,7 @@ use actors::{
 };
 use storage::redis::{RedisSettings, RedisStorage};
 
-use crate::support::{Redis, ReplicaView, append, block_on, eventually, record};
+use crate::storage::support::{Redis, ReplicaView, append, block_on, eventually, record};
 
 async fn connect_with_retention(redis: &Redis, retention: Retention) -> RedisStorage {
     let settings = RedisSettings {

@@ -6,7 +6,7 @@ use actors::{
     storage::{Acknowledge, DeadLetterQuery, Release},
 };
 
-use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, block_on, storage};
+use crate::storage::support::{DELIVERY_LIMIT, Redis, ReplicaView, block_on, storage};
 
 /// Sends twelve messages for one session in one batch.
 async fn send_twelve(view: &ReplicaView, to: actors::model::SessionId) -> Vec<MessageId> {

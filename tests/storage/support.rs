@@ -1,12 +1,5 @@
 //! Shared by the tests of storages.
 
-#[allow(dead_code, reason = "shared with other tests")]
-#[path = "../support/proxy.rs"]
-mod proxy;
-#[allow(dead_code, reason = "shared with other tests")]
-#[path = "../support/redis.rs"]
-mod redis;
-
 use std::{future::Future, sync::Arc, time::Duration};
 
 use actors::{
@@ -21,8 +14,7 @@ use actors::{
 };
 use storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
-pub use proxy::Proxy;
-pub use redis::{Redis, RedisCluster};
+pub use crate::support::{Proxy, Redis, RedisCluster};
 
 /// The time limit of every wait. Far more than it takes.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);

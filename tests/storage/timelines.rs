@@ -7,7 +7,7 @@ use actors::{
     storage::{PutSession, StorageHealth, Store, StoreEpoch, StoreError},
 };
 
-use crate::support::{Redis, ReplicaView, block_on, record, storage};
+use crate::storage::support::{Redis, ReplicaView, block_on, record, storage};
 
 /// A server that [`restore_snapshot`] takes back to its last `SAVE` without a restart of its process.
 fn reloadable() -> Redis {
@@ -68,7 +68,8 @@ fn operations_formed_before_a_loss_are_refused_and_later_ones_succeed() {
             limit: 9,
             ..AuditQuery::default()
         };
-        let audit = crate::support::eventually(async || storage.audit(query.clone()).await.unwrap().pop()).await;
+        let audit =
+            crate::storage::support::eventually(async || storage.audit(query.clone()).await.unwrap().pop()).await;
         assert_eq!((&*audit.action, &*audit.actor), ("storage.went_back", "broker"));
     });
 }
@@ -187,7 +188,7 @@ fn a_restore_without_lost_data_is_no_loss() {
         assert!(remembered <= 64, "{remembered}");
         // The next server does not load the functions again.
         let tokens = redis.command(&["GET", "{acme}:epoch"]);
-        let another = crate::support::storage(redis.url()).await;
+        let another = crate::storage::support::storage(redis.url()).await;
         ReplicaView::of(&*another, "acme").depth(bob).await;
         assert_eq!(redis.command(&["GET", "{acme}:epoch"]), tokens);
     });

@@ -10,7 +10,7 @@ use actors::{
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use crate::support::{Redis, ReplicaView, append, block_on, connect, record};
+use crate::storage::support::{Redis, ReplicaView, append, block_on, connect, record};
 
 #[test]
 fn texts_are_read_of_messages_that_wait_are_leased_or_are_dead_letters() {

@@ -49,7 +49,6 @@ pub struct Agent {
     /// The id by which others know its session.
     pub session: String,
     /// The id that its registration returned, which acts as the session.
-    #[allow(dead_code, reason = "only some tests act by it")]
     pub held: String,
     /// The `_meta` of every request, in the modern era only.
     meta: Option<Value>,
@@ -475,7 +474,6 @@ impl OutgoingMessage<'_> {
     }
 
     /// Broadcasts the message without waiting for the answer; returns the id of the request.
-    #[allow(dead_code, reason = "only some tests do that")]
     pub fn begins_broadcast(self) -> Value {
         self.from.begins_call("broadcast_message", &self.arguments)
     }

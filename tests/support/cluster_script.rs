@@ -15,7 +15,6 @@ pub struct ClusterScript {
     script: Child,
     pub balancer: SocketAddr,
     /// The description of the parts that the script printed.
-    #[allow(dead_code, reason = "not every test looks at the parts")]
     pub parts: Value,
 }
 

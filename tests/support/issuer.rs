@@ -1,7 +1,5 @@
 //! An issuer of JWTs: has a key, publishes it as a JWK set, and signs tokens.
 
-#![allow(dead_code, reason = "each test and bench uses a part of it")]
-
 use std::path::Path;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};

@@ -18,13 +18,14 @@
 //! `TEST_TRANSPORT=local` the WebSocket clients of brokers without keys are clients of a local socket instead.
 
 mod agent;
+pub mod cluster_script;
 mod http;
 mod issuer;
+pub mod process;
 pub mod promtool;
-#[allow(dead_code, reason = "only some tests have servers of their own")]
 mod proxy;
-#[allow(dead_code, reason = "only some tests have servers of their own")]
-mod redis;
+pub mod redis;
+pub mod screen;
 mod target;
 mod tenant;
 mod wire;
@@ -41,16 +42,12 @@ use std::{
 
 use serde_json::{Value, json};
 
-#[allow(unused_imports, reason = "only some tests compare ids")]
 pub use agent::{Agent, SendAnswer, listed_id, texts};
 use http::upgrade;
 pub use http::{Event, HttpAgent, Request, Response, ResponseReader, connect, exchange, initialize_request};
 pub use issuer::{Issuer, unsigned};
-#[allow(unused_imports, reason = "only some tests have servers of their own")]
 pub use proxy::Proxy;
-#[allow(unused_imports, reason = "only some tests have servers of their own")]
-pub use redis::Redis;
-#[allow(unused_imports, reason = "only some tests are sent webhooks")]
+pub use redis::{Redis, RedisCluster};
 pub use target::{Got, SECRET, Target, secret_file};
 pub use tenant::{ADMIN_KEY, Tenant, id_of_key};
 pub use wire::{Wire, masked_frame, read_frame};
@@ -229,7 +226,6 @@ impl Broker {
     }
 
     /// A broker with authentication, started by a program that runs the broker with the arguments it is given.
-    #[allow(dead_code, reason = "only some tests inject faults")]
     pub fn secured_with_program(program: Command, flags: &[&str]) -> Self {
         let flags = [flags, &["--enable-auth"]].concat();
         let broker = Self::launch_in(
@@ -243,7 +239,6 @@ impl Broker {
     }
 
     /// A broker with authentication that stalls at this point of its work (`actors::faults::point`).
-    #[allow(dead_code, reason = "only some tests inject faults")]
     pub fn secured_stalling_at(point: &str, flags: &[&str]) -> Self {
         let mut program = broker_program();
         program.env("FAULT_STALL_AT", point);
@@ -251,12 +246,10 @@ impl Broker {
     }
 
     /// Waits until the broker stalls.
-    #[allow(dead_code, reason = "only some tests inject faults")]
     pub fn stalls(&self) {
-        eventually(
-            "the broker stalls (it is built with `--features mcp-broker-actors/faults`)",
-            || self.log().contains("a fault stalls").then_some(()),
-        );
+        eventually("the broker stalls (it is built with `--features faults`)", || {
+            self.log().contains("a fault stalls").then_some(())
+        });
     }
 
     /// A broker without authentication that has an admin key.
@@ -273,14 +266,12 @@ impl Broker {
     }
 
     /// A broker on the existing storage that its flags name, in which `note` is registered already.
-    #[allow(dead_code, reason = "only some tests start it again")]
     pub fn on_existing_storage(flags: &[&str]) -> Self {
         Self::launch_in(BrokerStorage::Elsewhere, broker_program(), flags, None)
     }
 
     /// A broker on the storage that its flags name, started by a program that runs the broker with the arguments it is
     /// given.
-    #[allow(dead_code, reason = "only some tests set its clocks")]
     pub fn with_program(program: Command, flags: &[&str]) -> Self {
         let broker = Self::launch_in(BrokerStorage::Elsewhere, program, flags, None);
         Self::register_note_protocol(&broker.client());
@@ -288,14 +279,12 @@ impl Broker {
     }
 
     /// One of the replicas that share a Redis, in which `note` is registered already.
-    #[allow(dead_code, reason = "only some tests have several")]
     pub fn replica(redis_url: &str, flags: &[&str]) -> Self {
         let program = broker_program();
         Self::replica_with_program(program, redis_url, flags)
     }
 
     /// A replica started by a program that runs the broker with the arguments it is given.
-    #[allow(dead_code, reason = "only some tests have several")]
     pub fn replica_with_program(mut program: Command, redis_url: &str, flags: &[&str]) -> Self {
         program.env("MCP_BROKER_REDIS_URL", redis_url);
         let flags = [&["--storage=redis"], flags].concat();
@@ -362,7 +351,6 @@ impl Broker {
     }
 
     /// Kills the process (SIGKILL).
-    #[allow(dead_code, reason = "only some tests kill it")]
     pub fn kill(&mut self) {
         self.may_be_gone = true;
         let _ = self.child.kill();
@@ -518,13 +506,11 @@ impl Broker {
     }
 
     /// The maximum of the resident memory so far, in KiB.
-    #[allow(dead_code, reason = "only some tests look at it")]
     pub fn peak_kib(&self) -> u64 {
         self.memory_kib("VmHWM:")
     }
 
     /// Resident memory that is not backed by a file, in KiB: the part that always counts towards a container's limit.
-    #[allow(dead_code, reason = "only some tests look")]
     pub fn anonymous_kib(&self) -> u64 {
         self.memory_kib("RssAnon:")
     }
@@ -543,19 +529,16 @@ impl Broker {
     }
 
     /// Stops the process for a time (SIGSTOP, SIGCONT).
-    #[allow(dead_code, reason = "only some tests do that")]
     pub fn freeze_for(&self, time: Duration) {
         self.freeze();
         thread::sleep(time);
         self.thaw();
     }
 
-    #[allow(dead_code, reason = "only some tests do that")]
     pub fn freeze(&self) {
         self.send_signal(rustix::process::Signal::STOP);
     }
 
-    #[allow(dead_code, reason = "only some tests do that")]
     pub fn thaw(&self) {
         self.send_signal(rustix::process::Signal::CONT);
     }

@@ -12,7 +12,6 @@ pub struct BrokerProcess {
     process: Child,
     pub address: SocketAddr,
     /// What it printed until it served requests.
-    #[allow(dead_code, reason = "tests of further ports look for them")]
     pub announced: String,
     log: Option<JoinHandle<String>>,
 }
@@ -20,14 +19,24 @@ pub struct BrokerProcess {
 impl BrokerProcess {
     /// Starts the binary with these settings on a free port and waits until it prints its address.
     pub fn start(settings: &[&str]) -> Self {
-        Self::start_at_port(0, settings)
+        Self::launch(0, settings, None)
+    }
+
+    /// Starts the binary with these settings and with this variable.
+    pub fn start_with_variable(variable: &str, settings: &[&str]) -> Self {
+        Self::launch(0, settings, Some(variable))
     }
 
     /// Starts the binary with these settings on the port of a broker that has ended.
     pub fn start_at_port(port: u16, settings: &[&str]) -> Self {
+        Self::launch(port, settings, None)
+    }
+
+    fn launch(port: u16, settings: &[&str], variable: Option<&str>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
         command
             .env_clear()
+            .envs(variable.map(|variable| (variable, "1")))
             .args(["serve", "--port", &port.to_string()])
             .args(settings)
             .stdin(Stdio::null())
@@ -56,7 +65,6 @@ impl BrokerProcess {
         }
     }
 
-    #[allow(dead_code, reason = "only benches look at the process")]
     pub fn id(&self) -> u32 {
         self.process.id()
     }

@@ -1,5 +1,4 @@
-//! `promtool` of Prometheus. `scripts/test` installs it. Without it a test prints that and passes, unless
-//! `PROMTOOL=required`.
+//! `promtool` of Prometheus. `scripts/test` installs it.
 
 use std::{
     io::Write,
@@ -8,23 +7,15 @@ use std::{
 };
 
 /// Runs `promtool` in the folder of the repository and fails unless it succeeds and has nothing to say against its input.
-#[allow(dead_code, reason = "only some tests check metrics")]
 pub fn promtool(arguments: &[&str], input: &str) {
-    let started = Command::new("promtool")
+    let mut child = Command::new("promtool")
         .args(arguments)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn();
-    let Ok(mut child) = started else {
-        assert!(
-            std::env::var_os("PROMTOOL").is_none_or(|it| it != "required"),
-            "promtool is not installed: run scripts/test"
-        );
-        eprintln!("skipped: promtool is not installed; scripts/test installs it");
-        return;
-    };
+        .spawn()
+        .expect("promtool is not installed: run scripts/test");
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -1,7 +1,5 @@
 //! A server that gets what the broker tells it, and the secret that signs it.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},

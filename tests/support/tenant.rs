@@ -25,7 +25,6 @@ impl<'a> Tenant<'a> {
     }
 
     /// The same project at another broker with the same storage.
-    #[allow(dead_code, reason = "only some tests have several")]
     pub fn at_broker<'b>(&self, broker: &'b Broker) -> Tenant<'b> {
         Tenant {
             broker,
@@ -134,7 +133,6 @@ impl<'a> Tenant<'a> {
 
 impl Broker {
     /// Waits until this replica knows the key of a project that was created at another one.
-    #[allow(dead_code, reason = "only some tests have several")]
     pub fn awaits_key_of(&self, tenant: &Tenant<'_>) {
         eventually("the replica knows the key", || {
             (self.upgrade(&[("X-API-Key", &tenant.key)]).status == 101).then_some(())

@@ -104,7 +104,6 @@ impl Wire {
     }
 
     /// Opens a connection at this path.
-    #[allow(dead_code, reason = "only some tests use other paths")]
     pub fn open_at(address: SocketAddr, path: &str) -> Self {
         Self::open_to(address, path, &[])
     }
@@ -181,7 +180,6 @@ impl Wire {
     }
 
     /// Sends several frames in one write.
-    #[allow(dead_code, reason = "only some tests do that")]
     pub fn sends_together(&self, frames: &[Value]) {
         let bytes: Vec<_> = frames
             .iter()
@@ -286,7 +284,6 @@ impl Wire {
     }
 
     /// A request of this method that the broker sent before this call.
-    #[allow(dead_code, reason = "only some tests answer requests as they come")]
     pub fn question_so_far(&self, method: &str) -> Option<Value> {
         self.syncs();
         let mut state = self.received.lock();
@@ -338,7 +335,6 @@ impl Wire {
     }
 
     /// Sends nothing more, and still reads.
-    #[allow(dead_code, reason = "only local connections may do that")]
     pub fn ends_output(&self) {
         self.stream.shutdown(Shutdown::Write);
     }

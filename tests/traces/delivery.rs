@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{
+use super::{
     CALLER, CALLER_SPAN, CALLER_TRACE, calls_with_meta,
     collector::{Collector, Span},
     note,

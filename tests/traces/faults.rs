@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     CALLER, CALLER_TRACE, calls_with_meta,
     collector::Collector,
     note,

@@ -4,7 +4,7 @@ use std::{env, fs, path::PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     CALLER, CALLER_SPAN, CALLER_TRACE,
     collector::Collector,
     support::{Broker, TIMEOUTS_OFF, broker_program},

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     CALLER, CALLER_SPAN, CALLER_TRACE, calls_with_meta,
     collector::Collector,
     note,

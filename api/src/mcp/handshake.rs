@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{
-    list_changes::LISTS_CHANGE,
+    list_changes::serves_fixtures,
     lists::cacheable_by_all,
     prompts::quoted,
     reply::server_info,
@@ -142,7 +142,7 @@ pub fn with_changing_lists(mut result: Value) -> Value {
 
 /// The result of `server/discover`.
 pub fn discover_result() -> Value {
-    let lists = if LISTS_CHANGE {
+    let lists = if serves_fixtures() {
         json!({"listChanged": true})
     } else {
         json!({})

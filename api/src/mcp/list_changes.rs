@@ -1,9 +1,15 @@
 //! Announces changes of the lists that clients may cache.
 
+use std::{env, sync::LazyLock};
+
 use tokio::sync::watch;
 
-/// Whether the lists change while the broker runs: only the fixtures announce changes.
-pub const LISTS_CHANGE: bool = cfg!(feature = "conformance-fixtures");
+/// Whether this process serves the fixtures of the conformance suite. The lists change while the broker runs then only.
+pub fn serves_fixtures() -> bool {
+    static SERVES: LazyLock<bool> =
+        LazyLock::new(|| cfg!(feature = "conformance-fixtures") && env::var_os("CONFORMANCE_FIXTURES").is_some());
+    *SERVES
+}
 
 /// A list that clients may cache until they are notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

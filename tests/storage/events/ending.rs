@@ -9,7 +9,7 @@ use actors::{
 use futures_util::{future::join, poll};
 
 use super::sessions_of;
-use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, block_on, connect};
+use crate::storage::support::{DELIVERY_LIMIT, Redis, ReplicaView, block_on, connect};
 
 #[test]
 fn the_events_of_a_process_that_ends_are_written() {

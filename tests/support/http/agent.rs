@@ -87,7 +87,6 @@ impl HttpAgent {
     }
 
     /// The same client at another replica.
-    #[allow(dead_code, reason = "only some tests have several")]
     pub fn at_replica(&self, address: SocketAddr) -> Self {
         Self {
             address,
@@ -213,7 +212,6 @@ impl HttpAgent {
     }
 
     /// The id by which others know its session.
-    #[allow(dead_code, reason = "only some tests compare ids")]
     pub fn listed(&self) -> Option<String> {
         self.session.as_deref().map(listed_id)
     }

@@ -13,6 +13,7 @@ mod settings;
 mod token;
 
 #[cfg(test)]
+#[allow(dead_code, reason = "shared with the black-box tests")]
 #[path = "../../../../tests/support/issuer.rs"]
 mod issuer;
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::mcp::{
     binding::PeerKind,
     context::PeerContext,
     forwarding,
-    list_changes::{LISTS_CHANGE, List, notification_for},
+    list_changes::{List, notification_for, serves_fixtures},
     read_batch::{ReadBatch, Suspension},
     reply::ReplyTo,
     resources::{self, BACKENDS},
@@ -371,7 +371,7 @@ impl Filter {
         };
         let has_backends = forwarding::lists_of(context).is_some();
         let honored = |list: &List| {
-            let changes = has_backends || (LISTS_CHANGE && *list != List::Resources);
+            let changes = has_backends || (serves_fixtures() && *list != List::Resources);
             changes && requested(list) == Some(true)
         };
         List::ALL.into_iter().filter(honored).collect()

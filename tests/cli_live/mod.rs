@@ -10,8 +10,6 @@ mod guides;
 mod inboxes;
 mod lists;
 mod program;
-#[path = "../support/screen.rs"]
-mod screen;
 mod screens;
 mod sending;
 mod streams;

@@ -2,8 +2,6 @@
 //! by a test client.
 
 mod bounds;
-#[path = "../support/process.rs"]
-mod process;
 mod program;
 mod questions;
 mod yaps;

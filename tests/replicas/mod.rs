@@ -1,12 +1,5 @@
 //! Several broker replicas that share one Redis, with faults of each of them.
 
-#[allow(dead_code, unused_imports, reason = "shared with other tests")]
-#[path = "../support/mod.rs"]
-mod support;
-
-#[path = "../support/cluster_script.rs"]
-mod cluster_script;
-
 mod balancer;
 mod clocks;
 mod cluster;
@@ -31,3 +24,5 @@ mod sessions;
 mod starts;
 mod storms;
 mod webhooks;
+
+use crate::support::{self, cluster_script};

@@ -1,12 +1,5 @@
 //! `mcp-broker doctor`: it finds each prepared fault, and nothing on a healthy machine.
 
-#[allow(dead_code, reason = "shared with other tests")]
-#[path = "../support/process.rs"]
-mod process;
-#[allow(dead_code, reason = "shared with other tests")]
-#[path = "../support/redis.rs"]
-mod redis;
-
 mod clients;
 mod machine;
 mod redis_faults;
@@ -20,6 +13,8 @@ use std::{
 };
 
 use serde_json::Value;
+
+use crate::support::{process, redis};
 
 /// So few connections that the limit of open files of a machine for builds is enough.
 const FEW_CONNECTIONS: &str = "--connections-max=100";

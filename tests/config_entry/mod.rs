@@ -4,9 +4,6 @@
 //! `UPDATE_GOLDEN=1` writes the golden files.
 
 mod hooks;
-#[allow(dead_code, reason = "shared with other tests")]
-#[path = "../support/process.rs"]
-mod process;
 mod setup;
 
 use std::{
@@ -15,7 +12,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use process::BrokerProcess;
+use crate::support::process::BrokerProcess;
 use serde_json::Value;
 
 /// All clients, and the pointer to an entry in the file of each.
@@ -87,7 +84,10 @@ fn golden(name: &str, text: &str) {
         return;
     }
     let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(text, expected, "run UPDATE_GOLDEN=1 cargo test --test config_entry");
+    assert_eq!(
+        text, expected,
+        "run UPDATE_GOLDEN=1 cargo test --test product config_entry::"
+    );
 }
 
 #[test]
@@ -208,16 +208,10 @@ fn a_command_line_is_safe_in_a_shell() {
 
 /// A client that reads the same form as Claude Code and Cursor connects with what is printed for them.
 #[test]
+#[ignore = "needs FastMCP: scripts/test installs it"]
 fn a_client_connects_with_the_printed_entry() {
     let python = root().join("target/clients/python-v2/bin/python");
-    if !python.exists() {
-        assert!(
-            std::env::var_os("SDK_CLIENTS").is_none_or(|it| it != "required"),
-            "FastMCP is not installed: run scripts/test"
-        );
-        eprintln!("skipped: FastMCP is not installed; scripts/test installs it");
-        return;
-    }
+    assert!(python.exists(), "FastMCP is not installed: run scripts/test");
     let broker = BrokerProcess::start(&[]);
     let url = format!("http://{}", broker.address);
     for client in ["claude", "cursor"] {

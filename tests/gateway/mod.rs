@@ -2,10 +2,6 @@
 //!
 //! A backend misbehaves as its flags and its tools say. After each test no process of its backends is alive.
 
-#[allow(dead_code, unused_imports, reason = "these tests need a part of it")]
-#[path = "../support/mod.rs"]
-mod support;
-
 mod added;
 mod added_refusals;
 mod addresses;
@@ -45,3 +41,5 @@ mod tasks;
 mod traffic;
 mod unread;
 mod watched;
+
+use crate::support;

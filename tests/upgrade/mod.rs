@@ -1,17 +1,13 @@
 //! The data of an older broker are opened by this one, on disk and on Redis: nothing is lost. `older/make` has made them.
 
-#[path = "../support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "shared with other tests")]
-mod support;
-
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
+use crate::support::{ADMIN_KEY, Broker, Redis, Tenant};
 use serde_json::{Value, json};
-use support::{ADMIN_KEY, Broker, Redis, Tenant};
 
 /// Which storage an older broker has left.
 #[derive(Clone, Copy)]

@@ -1,9 +1,5 @@
 //! Programs of one user on one machine: the sockets of a broker, and who finds, starts and ends it.
 
-#[allow(dead_code, unused_imports, reason = "shared with other tests")]
-#[path = "../support/mod.rs"]
-mod support;
-
 mod backends;
 mod commands;
 mod connect;
@@ -31,8 +27,6 @@ mod rest;
 mod restarts;
 mod rungs;
 mod runtime;
-#[path = "../support/screen.rs"]
-mod screen;
 mod setup;
 mod socket;
 mod starts;
@@ -41,3 +35,5 @@ mod wakes;
 mod waking;
 mod warnings;
 mod ways;
+
+use crate::support::{self, screen};

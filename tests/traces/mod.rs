@@ -7,18 +7,14 @@ mod faults;
 mod gateway;
 mod http;
 mod log_level;
-#[path = "../support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "these tests need a part of it")]
-mod support;
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use self::{
-    collector::Collector,
-    support::{Agent, broker_program},
-};
+use crate::support::{self, Agent, broker_program};
+
+use self::collector::Collector;
 
 /// The caller's span in these tests.
 const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
