@@ -1,6 +1,6 @@
 //! Official MCP servers behind the gateway: what they answer through it is what they answer directly.
 //!
-//! `scripts/test` installs them. Without them a test prints that and passes, unless `GATEWAY_SERVERS=required`.
+//! `scripts/test` installs them.
 
 use std::{
     io::{BufRead, BufReader, Write},
