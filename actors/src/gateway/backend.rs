@@ -30,7 +30,7 @@ use super::{
     launch::{Instance, InstanceEvent, LaunchOrder, Launcher},
     life::{BackendState, Life, LifeEffect, LifeEvent},
     list_budget::{ListBudget, ListBytes},
-    pool::{Audience, PoolKind},
+    pool::{Affinity, PoolKind},
     shared::{BackendCommand, BackendOrder, BackendShared, BackendView},
     told_lists::ToldLists,
 };
@@ -222,12 +222,12 @@ impl Backend {
         &mut self,
         config: Arc<BackendConfig>,
         known_era: Option<BackendEra>,
-        audience: Option<Audience>,
+        affinity: Option<Affinity>,
     ) -> Launched {
         self.last_number += 1;
-        let subscribed = match &audience {
+        let subscribed = match &affinity {
             None => Some(self.shared.subscribed.of(None)),
-            Some(audience) => audience
+            Some(affinity) => affinity
                 .owner
                 .as_ref()
                 .map(|owner| self.shared.subscribed.of(Some(owner))),
@@ -236,7 +236,7 @@ impl Backend {
         let order = LaunchOrder {
             project: self.shared.project.clone(),
             config: Arc::clone(&config),
-            profile: audience.map(|audience| audience.profile),
+            profile: affinity.map(|affinity| affinity.profile),
             known_era,
             failed_openings: Arc::clone(&self.failed_openings),
             known_lists: self.shared.view().lists.clone(),

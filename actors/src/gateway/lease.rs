@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::{
     call::{Link, Occupied},
-    pool::{Audience, Pool, PoolKind, PoolOrder, Rest, Wanted},
+    pool::{Affinity, Pool, PoolKind, PoolOrder, Rest, Wanted},
     turns::{CallerId, Turn, Turns},
 };
 use crate::clock::mono_ms;
@@ -121,8 +121,8 @@ impl Leases {
     }
 
     /// For whom the instance of this id is, if the pool has it.
-    pub(super) fn audience_of(&self, id: u64) -> Option<Audience> {
-        self.lock().audience_of(id)
+    pub(super) fn affinity_of(&self, id: u64) -> Option<Affinity> {
+        self.lock().affinity_of(id)
     }
 
     /// Calls that wait for an instance.
@@ -137,25 +137,25 @@ impl Leases {
         }
     }
 
-    /// Whether the instance that an audience would be lent has the link of this number.
-    pub fn has_link(&self, audience: &Audience, number: u64) -> bool {
-        self.lock().has_link(audience, number)
+    /// Whether the instance that an affinity would be lent has the link of this number.
+    pub fn has_link(&self, affinity: &Affinity, number: u64) -> bool {
+        self.lock().has_link(affinity, number)
     }
 
-    /// Starts the first instance for this audience, if there is room for it.
-    pub fn start_first(&self, audience: Audience) {
-        let order = self.lock().start_first(audience, mono_ms());
+    /// Starts the first instance for this affinity, if there is room for it.
+    pub fn start_first(&self, affinity: Affinity) {
+        let order = self.lock().start_first(affinity, mono_ms());
         if let Some(order) = order {
             (self.order)(order);
         }
     }
 
-    /// Whether an instance for this audience is being started.
-    pub fn is_starting(&self, audience: &Audience) -> bool {
-        self.lock().is_starting(audience)
+    /// Whether an instance for this affinity is being started.
+    pub fn is_starting(&self, affinity: &Affinity) -> bool {
+        self.lock().is_starting(affinity)
     }
 
-    /// Lends an instance for this audience to a caller, `learner`, of whom the instance may learn something. Waits for one,
+    /// Lends an instance for this affinity to a caller, `learner`, of whom the instance may learn something. Waits for one,
     /// behind the earlier calls of the same caller, as long as there is room for the instance.
     ///
     /// # Errors
@@ -163,13 +163,13 @@ impl Leases {
     pub async fn lend(
         self: &Arc<Self>,
         caller: CallerId,
-        audience: &Audience,
+        affinity: &Affinity,
         learner: &Arc<str>,
     ) -> Result<Lease, NotLent> {
         // A call without a turn keeps no instance from those with one.
         let _counted = Counted::new(&self.waiting);
         let mut turn = Some(self.take_turn(caller).await?);
-        let _waiting = Waiting::enter(self, audience, learner).ok_or(NotLent::TooManyWait)?;
+        let _waiting = Waiting::enter(self, affinity, learner).ok_or(NotLent::TooManyWait)?;
         let mut changes = self.changed.subscribe();
         loop {
             let has_turn = match turn.take() {
@@ -177,7 +177,7 @@ impl Leases {
                 None => self.take_turn(caller).await?,
             };
             changes.borrow_and_update();
-            let wanted = self.lock().want(audience, learner, mono_ms());
+            let wanted = self.lock().want(affinity, learner, mono_ms());
             match wanted {
                 Wanted::Lent(id, link) => {
                     let leases = Arc::clone(self);
@@ -208,12 +208,12 @@ impl Leases {
 }
 
 /// A call that waits for an instance, until it is dropped.
-struct Waiting<'a>(&'a Leases, &'a Audience, &'a Arc<str>);
+struct Waiting<'a>(&'a Leases, &'a Affinity, &'a Arc<str>);
 
 impl<'a> Waiting<'a> {
-    fn enter(leases: &'a Leases, audience: &'a Audience, learner: &'a Arc<str>) -> Option<Self> {
-        let enters = leases.lock().enter(audience.clone(), Arc::clone(learner));
-        enters.then_some(Self(leases, audience, learner))
+    fn enter(leases: &'a Leases, affinity: &'a Affinity, learner: &'a Arc<str>) -> Option<Self> {
+        let enters = leases.lock().enter(affinity.clone(), Arc::clone(learner));
+        enters.then_some(Self(leases, affinity, learner))
     }
 }
 

@@ -15,7 +15,7 @@
 //! 1. A call is exactly one of: waiting, written, parked, ended. It ends once.
 //! 2. A call whose first byte was written is not sent again.
 //! 3. A number of a link is used for one call only, so a late answer reaches no other call.
-//! 4. An instance belongs to one project, one backend and one audience.
+//! 4. An instance belongs to one project, one backend and one affinity.
 //! 5. A question of a backend reaches the caller of the call that it belongs to, or no caller.
 //! 6. The failure of a backend, of its instance or of its actor, reaches neither its project nor another backend.
 //!
@@ -76,7 +76,7 @@ pub use log::{BackendLog, LogLine};
 pub use names::{Naming, Prefix};
 pub use open_calls::{CallEntry, CallOrigin, CallStage, EndedByOperator, OpenCalls};
 pub use parked::{ParkedCall, ParkedCalls};
-pub use pool::{Audience, PoolKind, Rest};
+pub use pool::{Affinity, PoolKind, Rest};
 pub use profile::Profile;
 pub use shared::{AllRevisions, BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
 pub use subscribed::{ResourceSubscription, SubscribedResources};

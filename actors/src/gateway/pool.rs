@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{call::Link, profile::Profile};
 use crate::model::Sharing;
 
-/// How long an audience rests after an instance for it could not be started.
+/// How long an affinity rests after an instance for it could not be started.
 const REST_MS: u64 = 5_000;
 /// Audiences that rest at the same time. Beyond them the one that rests for the longest time is tried again earlier.
 const RESTS_LEN_MAX: usize = 64;
@@ -37,14 +37,14 @@ pub enum PoolKind {
 
 /// Whom an instance serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Audience {
+pub struct Affinity {
     /// What its callers can be asked for.
     pub profile: Profile,
     /// The key, session or connection that it belongs to; `None` for the whole project.
     pub owner: Option<Arc<str>>,
 }
 
-impl From<Profile> for Audience {
+impl From<Profile> for Affinity {
     fn from(profile: Profile) -> Self {
         Self { profile, owner: None }
     }
@@ -67,7 +67,7 @@ pub struct Pool {
     kind: PoolKind,
     instances: Vec<Pooled>,
     /// For whom calls wait, and whose calls they are.
-    waiting: Vec<(Audience, Arc<str>)>,
+    waiting: Vec<(Affinity, Arc<str>)>,
     last_id: u64,
     rests: Vec<Rest>,
 }
@@ -75,7 +75,7 @@ pub struct Pool {
 #[derive(Debug)]
 struct Pooled {
     id: u64,
-    audience: Audience,
+    affinity: Affinity,
     /// Whose call used it last. Once it has learnt something of that caller, it serves no other one.
     last_caller: Option<Arc<str>>,
     state: PooledState,
@@ -109,7 +109,7 @@ enum PooledState {
 /// An instance could not be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rest {
-    pub audience: Audience,
+    pub affinity: Affinity,
     pub reason: String,
     /// When it is tried again, on the monotonic clock.
     pub until_ms: u64,
@@ -178,31 +178,31 @@ impl Pool {
         self.last_id += 1;
         self.instances.push(Pooled {
             id: self.last_id,
-            audience: Profile::ALL.into(),
+            affinity: Profile::ALL.into(),
             last_caller: None,
             state: PooledState::ready(link, now_ms),
         });
     }
 
     /// Notes that a call waits for an instance until [`Self::leave`]. False if too many wait.
-    pub fn enter(&mut self, audience: Audience, caller: Arc<str>) -> bool {
+    pub fn enter(&mut self, affinity: Affinity, caller: Arc<str>) -> bool {
         let has_room = self.waiting.len() < WAITING_LEN_MAX;
         if has_room {
-            self.waiting.push((audience, caller));
+            self.waiting.push((affinity, caller));
         }
         has_room
     }
 
     /// A call does not wait any longer.
-    pub fn leave(&mut self, audience: &Audience, caller: &Arc<str>) {
-        let is_it = |(waiting, of): &(Audience, Arc<str>)| (waiting, of) == (audience, caller);
+    pub fn leave(&mut self, affinity: &Affinity, caller: &Arc<str>) {
+        let is_it = |(waiting, of): &(Affinity, Arc<str>)| (waiting, of) == (affinity, caller);
         if let Some(at) = self.waiting.iter().position(is_it) {
             self.waiting.swap_remove(at);
         }
     }
 
     /// Lends an instance to a call of this caller that waits for it.
-    pub fn want(&mut self, audience: &Audience, caller: &Arc<str>, now_ms: u64) -> Wanted {
+    pub fn want(&mut self, affinity: &Affinity, caller: &Arc<str>, now_ms: u64) -> Wanted {
         let Some((size, one_call)) = self.kind.bounds() else {
             return match (self.kind, self.lend(None, caller, true)) {
                 (PoolKind::Closed, _) => Wanted::Closed,
@@ -214,83 +214,83 @@ impl Pool {
             };
         };
         // The backend is shared in another way than when the call looked.
-        if audience.owner.is_some() != matches!(self.kind, PoolKind::Owners { .. }) {
+        if affinity.owner.is_some() != matches!(self.kind, PoolKind::Owners { .. }) {
             return Wanted::Closed;
         }
-        if let Some((id, link)) = self.lend(Some(audience), caller, one_call) {
+        if let Some((id, link)) = self.lend(Some(affinity), caller, one_call) {
             return Wanted::Lent(id, link);
         }
-        if let Some(rest) = self.rest_of(audience, now_ms) {
+        if let Some(rest) = self.rest_of(affinity, now_ms) {
             return Wanted::Resting(rest.clone());
         }
-        let wanted = if one_call { self.waiting_for(audience) } else { 1 };
-        let coming = self.starting(audience);
+        let wanted = if one_call { self.waiting_for(affinity) } else { 1 };
+        let coming = self.starting(affinity);
         let mut orders = Vec::new();
         if coming < wanted {
             if self.instances.len() >= size {
                 orders.extend(self.give_up_unused());
             }
             if self.instances.len() < size {
-                orders.push(self.start(audience.clone()));
+                orders.push(self.start(affinity.clone()));
             }
         }
         Wanted::Wait {
             orders,
-            keeps_turn: one_call || self.is_starting(audience),
+            keeps_turn: one_call || self.is_starting(affinity),
         }
     }
 
-    fn starting(&self, audience: &Audience) -> usize {
+    fn starting(&self, affinity: &Affinity) -> usize {
         let is_starting =
-            |pooled: &&Pooled| pooled.audience == *audience && matches!(pooled.state, PooledState::Starting);
+            |pooled: &&Pooled| pooled.affinity == *affinity && matches!(pooled.state, PooledState::Starting);
         self.instances.iter().filter(is_starting).count()
     }
 
-    /// Whether an instance for this audience is being started.
-    pub fn is_starting(&self, audience: &Audience) -> bool {
-        self.starting(audience) > 0
+    /// Whether an instance for this affinity is being started.
+    pub fn is_starting(&self, affinity: &Affinity) -> bool {
+        self.starting(affinity) > 0
     }
 
-    /// Starts the first instance for an audience, if there is room and no start for it has just failed. Only instances that
+    /// Starts the first instance for an affinity, if there is room and no start for it has just failed. Only instances that
     /// run one call at a time are for a profile of the whole project.
-    pub fn start_first(&mut self, audience: Audience, now_ms: u64) -> Option<PoolOrder> {
+    pub fn start_first(&mut self, affinity: Affinity, now_ms: u64) -> Option<PoolOrder> {
         let (size, one_call) = self.kind.bounds()?;
-        let is_of_kind = match audience.owner {
+        let is_of_kind = match affinity.owner {
             Some(_) => matches!(self.kind, PoolKind::Owners { .. }),
             None => one_call,
         };
-        let is_wanted = is_of_kind && !self.has_any(&audience) && self.rest_of(&audience, now_ms).is_none();
-        (is_wanted && self.instances.len() < size).then(|| self.start(audience))
+        let is_wanted = is_of_kind && !self.has_any(&affinity) && self.rest_of(&affinity, now_ms).is_none();
+        (is_wanted && self.instances.len() < size).then(|| self.start(affinity))
     }
 
-    fn rest_of(&self, audience: &Audience, now_ms: u64) -> Option<&Rest> {
+    fn rest_of(&self, affinity: &Affinity, now_ms: u64) -> Option<&Rest> {
         let mut rests = self.rests.iter();
-        rests.find(|rest| rest.until_ms > now_ms && rest.audience == *audience)
+        rests.find(|rest| rest.until_ms > now_ms && rest.affinity == *affinity)
     }
 
-    fn start(&mut self, audience: Audience) -> PoolOrder {
+    fn start(&mut self, affinity: Affinity) -> PoolOrder {
         self.last_id += 1;
         let id = self.last_id;
         self.instances.push(Pooled {
             id,
-            audience,
+            affinity,
             last_caller: None,
             state: PooledState::Starting,
         });
         PoolOrder::Start { id }
     }
 
-    /// Lends the instance for this audience that was used last, or the only one. One that knows the caller goes before others,
+    /// Lends the instance for this affinity that was used last, or the only one. One that knows the caller goes before others,
     /// and one that has learnt something of another caller is not lent.
-    fn lend(&mut self, audience: Option<&Audience>, caller: &Arc<str>, one_call: bool) -> Option<(u64, Arc<dyn Link>)> {
+    fn lend(&mut self, affinity: Option<&Affinity>, caller: &Arc<str>, one_call: bool) -> Option<(u64, Arc<dyn Link>)> {
         let is_free = |pooled: &Pooled| {
-            let serves = audience.is_none_or(|audience| pooled.audience == *audience);
+            let serves = affinity.is_none_or(|affinity| pooled.affinity == *affinity);
             let is_ready = matches!(&pooled.state, PooledState::Ready { link, calls, .. }
                 if link.is_open() && (*calls == 0 || !one_call));
             serves && is_ready
         };
         // The only instance serves all callers, and so do those that run several calls at once.
-        let is_anyones = audience.is_none() || !one_call;
+        let is_anyones = affinity.is_none() || !one_call;
         let knows = |pooled: &Pooled| pooled.bound_to() == Some(caller);
         let may_serve = |pooled: &Pooled| is_anyones || pooled.bound_to().is_none();
         let free = |wanted: &dyn Fn(&Pooled) -> bool| {
@@ -311,9 +311,9 @@ impl Pool {
         }
     }
 
-    /// Calls that wait for an instance for this audience.
-    fn waiting_for(&self, audience: &Audience) -> usize {
-        self.waiting.iter().filter(|(waiting, _)| waiting == audience).count()
+    /// Calls that wait for an instance for this affinity.
+    fn waiting_for(&self, affinity: &Affinity) -> usize {
+        self.waiting.iter().filter(|(waiting, _)| waiting == affinity).count()
     }
 
     /// Whether an instance runs several calls at once.
@@ -327,22 +327,22 @@ impl Pool {
         let is_spare = |pooled: &Pooled| {
             if let Some(caller) = pooled.bound_to() {
                 let mut waiting = self.waiting.iter();
-                let is_awaited = waiting.any(|(audience, of)| (audience, of) == (&pooled.audience, caller));
+                let is_awaited = waiting.any(|(affinity, of)| (affinity, of) == (&pooled.affinity, caller));
                 return pooled.state.is_unused() && !is_awaited;
             }
             let unused = self.instances.iter().filter(is_unused);
-            let same = unused.filter(|other| other.audience == pooled.audience).count();
-            pooled.state.is_unused() && same > self.waiting_for(&pooled.audience)
+            let same = unused.filter(|other| other.affinity == pooled.affinity).count();
+            pooled.state.is_unused() && same > self.waiting_for(&pooled.affinity)
         };
         let at = self.instances.iter().position(is_spare)?;
         let id = self.instances.remove(at).id;
         Some(PoolOrder::End { id })
     }
 
-    /// Whether the instance that an audience would be lent has this link.
-    pub fn has_link(&self, audience: &Audience, number: u64) -> bool {
+    /// Whether the instance that an affinity would be lent has this link.
+    pub fn has_link(&self, affinity: &Affinity, number: u64) -> bool {
         let mut links = self.instances.iter().rev().filter_map(|pooled| match &pooled.state {
-            PooledState::Ready { link, .. } if pooled.audience == *audience => Some(link),
+            PooledState::Ready { link, .. } if pooled.affinity == *affinity => Some(link),
             _ => None,
         });
         links.next().is_some_and(|link| link.number() == number)
@@ -360,27 +360,27 @@ impl Pool {
     }
 
     /// For whom the instance of this id is.
-    pub fn audience_of(&self, id: u64) -> Option<Audience> {
-        Some(self.instances[self.position(id)?].audience.clone())
+    pub fn affinity_of(&self, id: u64) -> Option<Affinity> {
+        Some(self.instances[self.position(id)?].affinity.clone())
     }
 
-    /// Whether it has an instance for this audience.
-    fn has_any(&self, audience: &Audience) -> bool {
-        self.instances.iter().any(|pooled| pooled.audience == *audience)
+    /// Whether it has an instance for this affinity.
+    fn has_any(&self, affinity: &Affinity) -> bool {
+        self.instances.iter().any(|pooled| pooled.affinity == *affinity)
     }
 
     /// Takes an instance out that is gone: why, if it could not be started. Returns whether the pool had it.
     pub fn remove(&mut self, id: u64, not_started: Option<String>, now_ms: u64) -> bool {
         let Some(at) = self.position(id) else { return false };
-        let audience = self.instances.remove(at).audience;
+        let affinity = self.instances.remove(at).affinity;
         if let Some(reason) = not_started {
             self.rests
-                .retain(|rest| rest.until_ms > now_ms && rest.audience != audience);
+                .retain(|rest| rest.until_ms > now_ms && rest.affinity != affinity);
             if self.rests.len() >= RESTS_LEN_MAX {
                 self.rests.remove(0);
             }
             self.rests.push(Rest {
-                audience,
+                affinity,
                 reason,
                 until_ms: now_ms + REST_MS,
             });

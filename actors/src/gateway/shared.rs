@@ -23,7 +23,7 @@ use super::{
     log::BackendLog,
     open_calls::OpenCalls,
     parked::ParkedCalls,
-    pool::{Audience, PoolKind, PoolOrder},
+    pool::{Affinity, PoolKind, PoolOrder},
     profile::Profile,
     subscribed_owners::SubscribedOwners,
     turns::Turns,
@@ -306,18 +306,18 @@ impl BackendView {
 
     /// For whom the instance is that has to be lent to a call of this method; `None` if the main instance takes it. `profile`
     /// is what its caller can be asked for, and `owner` says to whom it belongs. Only tools, prompts and resources ask.
-    pub fn audience(
+    pub fn affinity(
         &self,
         method: &str,
         profile: Profile,
         owner: impl FnOnce(Sharing) -> Arc<str>,
-    ) -> Option<Audience> {
+    ) -> Option<Affinity> {
         let may_ask = matches!(method, "tools/call" | "prompts/get" | "resources/read");
         match self.pool {
             PoolKind::Closed => None,
             PoolKind::Only => Some(Profile::ALL.into()),
             PoolKind::Profiles(_) => (may_ask && profile != Profile::NONE).then(|| profile.into()),
-            PoolKind::Owners { one_call, sharing, .. } => Some(Audience {
+            PoolKind::Owners { one_call, sharing, .. } => Some(Affinity {
                 profile: if one_call { profile } else { Profile::NONE },
                 owner: Some(owner(sharing)),
             }),

@@ -74,23 +74,23 @@ impl Backend {
 
     fn start_pooled(&mut self, id: u64, ctx: &mut Context<Self>) {
         // The pool may have been closed meanwhile.
-        let audience = self.shared.leases.audience_of(id);
+        let affinity = self.shared.leases.affinity_of(id);
         // Not the table of now: what follows from a change of it may not have come up.
         let (
-            Some(audience),
+            Some(affinity),
             Some(Launched {
                 config,
                 link: Some(main),
                 ..
             }),
-        ) = (audience, &self.running)
+        ) = (affinity, &self.running)
         else {
             self.shared.leases.change(|pool, now_ms| pool.remove(id, None, now_ms));
             return;
         };
         let (config, era) = (Arc::clone(config), main.era());
         self.shared.counters.starts.add(StartReason::Asking, 1);
-        let launched = self.launch(config, Some(era), Some(audience));
+        let launched = self.launch(config, Some(era), Some(affinity));
         let start_timeout = launched.config.start_timeout;
         self.pooled.insert(id, launched);
         ctx.run_later(start_timeout, move |backend, ctx| {

@@ -68,7 +68,7 @@ fn an_unused_instance_makes_room_and_a_used_one_does_not() {
     pool.give_back(id, 0);
     let start = PoolOrder::Start { id: 2 };
     assert_eq!(waits(&mut pool, ROOTS), [PoolOrder::End { id: 1 }, start]);
-    assert!(pool.audience_of(1).is_none() && pool.audience_of(2) == Some(ROOTS.into()));
+    assert!(pool.affinity_of(1).is_none() && pool.affinity_of(2) == Some(ROOTS.into()));
 }
 
 #[test]
@@ -116,16 +116,16 @@ fn the_calls_of_an_owner_share_its_instance_and_no_other() {
         one_call: false,
         sharing: Sharing::Key,
     });
-    let of = |owner: &str| Audience {
+    let of = |owner: &str| Affinity {
         profile: Profile::NONE,
         owner: Some(owner.into()),
     };
     let (first, second, third) = (of("a"), of("b"), of("c"));
-    for audience in [&first, &first, &second] {
-        pool.enter(audience.clone(), anyone());
+    for affinity in [&first, &first, &second] {
+        pool.enter(affinity.clone(), anyone());
     }
     let start = |id| PoolOrder::Start { id };
-    let mut orders = |audience: &Audience| match pool.want(audience, &anyone(), 0) {
+    let mut orders = |affinity: &Affinity| match pool.want(affinity, &anyone(), 0) {
         Wanted::Wait { orders, .. } => orders,
         other => panic!("the call waits: {other:?}"),
     };
@@ -188,7 +188,7 @@ fn an_instance_is_ended_once_it_was_unused_for_long() {
     pool.ready(1, link(), 10);
     assert_eq!(pool.take_unused(60, 69), (vec![], Some(1)));
     assert_eq!(pool.take_unused(60, 70), (vec![1], None));
-    assert!(pool.audience_of(1).is_none());
+    assert!(pool.affinity_of(1).is_none());
     pool.open(PoolKind::Only);
     pool.add_only(link(), 70);
     assert_eq!(pool.take_unused(60, 200), (vec![], None), "the main one stays");
@@ -203,7 +203,7 @@ fn an_instance_is_not_ended_for_another_call_while_one_waits_for_it() {
         sharing: Sharing::Key,
     };
     let mut pool = pool(owners);
-    let [first, second] = ["a", "b"].map(|owner| Audience {
+    let [first, second] = ["a", "b"].map(|owner| Affinity {
         profile: Profile::NONE,
         owner: Some(owner.into()),
     });

@@ -87,13 +87,13 @@ impl OwnInstance {
             Profile::NONE
         };
         let owner = |sharing| self.caller.owner(sharing, session);
-        let audience = view.audience("resources/read", profile, owner);
-        let (Some(audience), Some(main)) = (audience.filter(|audience| audience.owner.is_some()), &view.link) else {
+        let affinity = view.affinity("resources/read", profile, owner);
+        let (Some(affinity), Some(main)) = (affinity.filter(|affinity| affinity.owner.is_some()), &view.link) else {
             return;
         };
         if self.started_beside.replace(main.number()) != Some(main.number()) {
             // If there is no room, the next call of the owner starts it.
-            self.backend.leases.start_first(audience);
+            self.backend.leases.start_first(affinity);
         }
     }
 }

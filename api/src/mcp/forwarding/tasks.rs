@@ -70,9 +70,9 @@ impl BackendTask {
 fn is_alive(context: &PeerContext, backend: &BackendShared, process: u64) -> bool {
     let view = backend.view();
     let owner = |sharing| owner_of(context, sharing);
-    match view.audience("tools/call", Profile::NONE, owner) {
+    match view.affinity("tools/call", Profile::NONE, owner) {
         _ if process == 0 => true,
-        Some(audience) => backend.leases.has_link(&audience, process),
+        Some(affinity) => backend.leases.has_link(&affinity, process),
         None => view.link.as_ref().is_some_and(|link| link.number() == process),
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use actors::{
     clock::now,
     gateway::{
-        Audience, BackendCommand, BackendShared, BackendState, BackendView, CallPurpose, CallStage, CallerId, Link,
+        Affinity, BackendCommand, BackendShared, BackendState, BackendView, CallPurpose, CallStage, CallerId, Link,
         LinkRefusal, NotLent, Place, PoolKind, Turn,
     },
     model::{BackendEra, BackendFailure},
@@ -32,7 +32,7 @@ impl RunningCall {
         }
         let view = self.backend().view();
         let link = view.link.as_ref()?;
-        if view.pool != PoolKind::Closed && self.audience(&view).is_some() {
+        if view.pool != PoolKind::Closed && self.affinity(&view).is_some() {
             return None;
         }
         let turn = self.backend().turns.try_take()?;
@@ -72,7 +72,7 @@ impl RunningCall {
     async fn wait_and_open(&self) -> Result<OpenCall, NotOpened> {
         let backend = self.backend();
         // One with an instance of its own takes no turn of the main one.
-        let mut turn = match self.audience(&backend.view()) {
+        let mut turn = match self.affinity(&backend.view()) {
             Some(_) => None,
             None => Some(self.wait_for_turn().await?),
         };
@@ -131,7 +131,7 @@ impl RunningCall {
     /// Waits for an instance of its own, if the call needs one, or takes its turn in the main one. `None` if the backend does
     /// not run.
     async fn place_in(&self, view: &BackendView, turn: &mut Option<Turn>) -> Result<Option<Place>, BackendFailure> {
-        let Some(audience) = self.audience(view) else {
+        let Some(affinity) = self.affinity(view) else {
             let turn = match turn.take() {
                 Some(turn) => turn,
                 None => self.wait_for_turn().await?,
@@ -143,7 +143,7 @@ impl RunningCall {
         match self
             .backend()
             .leases
-            .lend(self.caller(), &audience, &self.learner)
+            .lend(self.caller(), &affinity, &self.learner)
             .await
         {
             Ok(lease) => Ok(Some(Place::Lease(lease))),
@@ -159,8 +159,8 @@ impl RunningCall {
     }
 
     /// For whom the instance is that the call needs; `None` if the main one takes it.
-    fn audience(&self, view: &BackendView) -> Option<Audience> {
-        view.audience(self.route.method, self.profile, |sharing| {
+    fn affinity(&self, view: &BackendView) -> Option<Affinity> {
+        view.affinity(self.route.method, self.profile, |sharing| {
             owner_of(&self.context, sharing)
         })
     }
@@ -207,12 +207,12 @@ impl RunningCall {
         }
         let view = self.backend().view();
         let backend = self.backend().name.to_string();
-        let audience = self.audience(&view);
-        match audience {
+        let affinity = self.affinity(&view);
+        match affinity {
             _ if !matches!(view.state, BackendState::Ready | BackendState::Handover) => {
                 unavailable(self.backend(), &view)
             }
-            Some(audience) if self.backend().leases.is_starting(&audience) => BackendFailure::Unavailable {
+            Some(affinity) if self.backend().leases.is_starting(&affinity) => BackendFailure::Unavailable {
                 backend,
                 state: BackendState::Starting.as_str(),
                 reason: None,
