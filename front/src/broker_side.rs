@@ -244,7 +244,7 @@ impl BrokerSide {
         let opening = state.replay.opening(state.name.as_ref(), &metadata, hello.is_none());
         let lists_changed = hello.is_some_and(|hello| {
             state.note_introduction(Some(after_own(INSTRUCTIONS, &hello.backend_instructions)));
-            state.note_lists(hello.lists != own_answers::AUDIENCE.digest())
+            state.note_lists(hello.lists != own_answers::LIST_VIEWER.digest())
         });
         state.link = Some(link);
         state.is_open = false;
@@ -351,7 +351,7 @@ impl BrokerSide {
                     .event(&format!("the name was refused: {}", excerpt(frame))),
             },
             Purpose::Lists => {
-                let own = own_answers::AUDIENCE.list("tools/list", &Params::default(), true);
+                let own = own_answers::LIST_VIEWER.list("tools/list", &Params::default(), true);
                 let theirs = broker_frame::result_text(frame);
                 let differs = own.and_then(Result::ok).as_deref() != theirs.map(str::as_bytes);
                 if state.note_lists(differs) {

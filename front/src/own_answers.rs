@@ -17,14 +17,14 @@ use api::mcp::{
         ALREADY_INITIALIZED, Introduction, check_is_object, check_params, discover_result, initialize_result,
         with_changing_lists, with_name,
     },
-    lists::{Audience, result_text},
+    lists::{ListViewer, result_text},
     rpc::{INVALID_REQUEST, Params, RpcError},
     version::{ClientInfo, RequestMeta},
 };
 use common::json::scan::ScanError;
 
-/// The audience that the front's own lists are for: an agent of this user.
-pub const AUDIENCE: Audience = Audience {
+/// The viewer that the front's own lists are for: an agent of this user.
+pub const LIST_VIEWER: ListViewer = ListViewer {
     is_multi_project: true,
     has_backends: false,
     scope: Scope::Member,
@@ -84,7 +84,7 @@ pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<
         // Without a connection only the front's own lists are at hand.
         _ if state.lists == Lists::Broker && state.link.is_some() => Ok(Answerer::Broker),
         _ if state.lists == Lists::Awaited && state.trouble.is_none() => Ok(Answerer::Broker),
-        _ => match AUDIENCE.list(method, params, is_modern) {
+        _ => match LIST_VIEWER.list(method, params, is_modern) {
             Some(list) => list.map(|list| Answerer::Front(for_now(state, list))),
             None => Ok(Answerer::Broker),
         },

@@ -35,7 +35,7 @@ pub fn cacheable_by_all(result: Value) -> Value {
 
 /// The callers that get the same lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Audience {
+pub struct ListViewer {
     /// The broker has many projects, so it offers the tools for them.
     pub is_multi_project: bool,
     /// Their project has backends, so they see what tells of these.
@@ -46,8 +46,8 @@ pub struct Audience {
     pub tools: ToolSet,
 }
 
-impl Audience {
-    /// The audience of a caller whose project has backends or has none.
+impl ListViewer {
+    /// The viewer of a caller whose project has backends or has none.
     pub fn of(service: &Service, identity: &Identity, has_backends: bool) -> Self {
         let tools = identity.tools(service.tools);
         let scope = identity.scope();
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_digest_tells_the_lists_of_audiences_apart() {
-        let agent = Audience {
+        let agent = ListViewer {
             is_multi_project: true,
             has_backends: false,
             scope: Scope::Member,
@@ -172,15 +172,15 @@ mod tests {
         let digest = agent.digest();
         assert!(digest.len() == 16 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()));
         for other in [
-            Audience {
+            ListViewer {
                 is_multi_project: false,
                 ..agent
             },
-            Audience {
+            ListViewer {
                 scope: Scope::Observer,
                 ..agent
             },
-            Audience {
+            ListViewer {
                 tools: ToolSet::Core,
                 ..agent
             },

@@ -24,7 +24,7 @@ use api::{
     auth::Identity,
     mcp::{
         Exposure, Service, backend_instructions,
-        lists::Audience,
+        lists::ListViewer,
         rpc::{INVALID_REQUEST, RpcError},
     },
 };
@@ -268,7 +268,7 @@ impl ClientEntry {
 /// What the lists of a client depend on. A front that has other lists, or the same ones without those of backends, asks the
 /// broker.
 fn own_lists(service: &Service, identity: &Identity) -> String {
-    let digest = Audience::of(service, identity, false).digest().to_owned();
+    let digest = ListViewer::of(service, identity, false).digest().to_owned();
     if identity.project.gateway().is_some_and(GatewayHandle::has_backends) {
         format!("{digest}+backends")
     } else {

@@ -163,8 +163,8 @@ fn list(context: &Rc<PeerContext>, to: &ReplyTo, method: &str, params: &Params<'
     if let (Some(backends), Some(kind)) = (forwarding::lists_of(context), ListKind::of_method(method)) {
         return shared_lists::serve(context, to, kind, params, backends);
     }
-    let audience = shared_lists::audience_of(context);
-    let list = audience.list(method, params, to.modern);
+    let viewer = shared_lists::viewer_of(context);
+    let list = viewer.list(method, params, to.modern);
     let list = list.unwrap_or_else(|| Err(RpcError::method_not_found(method)))?;
     to.raw_result(&context.outbox, &list);
     Ok(())

@@ -14,7 +14,7 @@ use crate::{
     mcp::{
         calls::ShutdownBehaviour,
         context::PeerContext,
-        lists::{Audience, result_text},
+        lists::{ListViewer, result_text},
         reply::ReplyTo,
         rpc::{INTERNAL_ERROR, Params, RpcError},
     },
@@ -88,7 +88,7 @@ fn answer(
         .page(from.unwrap_or_default(), PAGE_BYTES_MAX);
     let page = page.ok_or_else(|| RpcError::invalid_params("Invalid cursor"))?;
     let own_text = (from.is_none() && context.exposure.has_own())
-        .then(|| audience_of(context).list(kind.method(), &Params::default(), to.modern))
+        .then(|| viewer_of(context).list(kind.method(), &Params::default(), to.modern))
         .flatten()
         .transpose()?;
     let own = own_text.as_deref().and_then(|text| str::from_utf8(text).ok());
@@ -130,6 +130,6 @@ fn items_of(list: &str, kind: ListKind) -> Option<&str> {
 }
 
 /// Who gets the same lists as this caller.
-pub(super) fn audience_of(context: &PeerContext) -> Audience {
-    Audience::of(&context.service, &context.identity, backends::any(&context.project))
+pub(super) fn viewer_of(context: &PeerContext) -> ListViewer {
+    ListViewer::of(&context.service, &context.identity, backends::any(&context.project))
 }
