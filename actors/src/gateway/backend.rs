@@ -388,7 +388,7 @@ impl Backend {
         self.told = ToldLists::new(self.shared.view().lists.clone());
         self.retire_pool(ctx);
         let concurrency = self.shared.view().config.concurrency;
-        self.shared.leases.open(pool, &link, concurrency);
+        self.shared.checkouts.open(pool, &link, concurrency);
         // Before calls can take its place.
         self.ask_for_lists(ctx);
         self.shared.change_view(|view| {
@@ -541,7 +541,7 @@ impl Handler<Envelope<Reconfigure>> for Backend {
         self.life.configure(after.start_timeout, restarts_by_itself(&after));
         self.shared.change_view(|view| view.config = Arc::clone(&after));
         self.shared.turns.set_limit(after.concurrency);
-        self.shared.leases.set_concurrency(after.concurrency);
+        self.shared.checkouts.set_concurrency(after.concurrency);
         if starts_differently {
             self.known_era = None;
             match (before.is_disabled, after.is_disabled) {

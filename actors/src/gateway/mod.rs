@@ -29,12 +29,12 @@ mod backend;
 mod call;
 mod catalog;
 mod changes;
+mod checkout;
 mod counters;
 mod frame_link;
 mod handed_out;
 mod kept_lists;
 mod launch;
-mod lease;
 mod life;
 mod link_end;
 mod list_budget;
@@ -62,12 +62,12 @@ pub use addresses::{offered_uri, scheme_of};
 pub use asked_urls::AskedUrls;
 pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link};
 pub use catalog::{BACKEND_META, Catalog};
+pub use checkout::{Checkout, Checkouts, NotLent, Place};
 pub use counters::{BackendCounters, CallOutcome, Counts, Direction, StartReason};
 pub use frame_link::{Belongs, FIRST_PING, FrameLink, SET_LOG_LEVEL};
 pub use launch::{
     Instance, InstanceEvent, LaunchOrder, Launcher, ReadLists, ReadyInstance, Report, ServerInfo, process_number,
 };
-pub use lease::{Lease, Leases, NotLent, Place};
 pub use life::BackendState;
 pub use link_end::{LinkEnded, LinkRefusal};
 pub use listing::{ListPage, Listing, Target};

@@ -14,10 +14,10 @@ use super::{
     asked_urls::AskedUrls,
     call::Link,
     catalog::Catalog,
+    checkout::Checkouts,
     counters::BackendCounters,
     handed_out::HandedOut,
     launch::ServerInfo,
-    lease::Leases,
     listing::Target,
     lists::{BackendLists, ListKind},
     log::BackendLog,
@@ -230,7 +230,7 @@ pub struct BackendShared {
     /// Which of the waiting calls runs next.
     pub turns: Arc<Turns>,
     /// The instances that not all callers share.
-    pub leases: Arc<Leases>,
+    pub checkouts: Arc<Checkouts>,
     /// The calls that are not over.
     pub calls: Arc<OpenCalls>,
     /// The calls that wait for input of their callers.
@@ -357,7 +357,7 @@ impl BackendShared {
             project,
             name: view.config.name.clone(),
             turns: Turns::new(view.config.concurrency),
-            leases: Leases::new(move |order| order_of_pool(BackendOrder::Pool(order))),
+            checkouts: Checkouts::new(move |order| order_of_pool(BackendOrder::Pool(order))),
             calls: Arc::default(),
             parked: ParkedCalls::default(),
             subscribed: SubscribedOwners::default(),
@@ -388,7 +388,7 @@ impl BackendShared {
 
     /// Calls that wait for their turn.
     pub fn waiting_len(&self) -> usize {
-        self.turns.counts().1 + self.leases.waiting_len()
+        self.turns.counts().1 + self.checkouts.waiting_len()
     }
 
     /// Asks the backend's actor for something. It answers by a change of the view.

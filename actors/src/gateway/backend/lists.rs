@@ -63,7 +63,11 @@ impl Backend {
     /// Starts an instance of the pool that tells what callers are offered that can be asked, unless one runs.
     pub(super) fn ask_for_lists(&mut self, ctx: &mut Context<Self>) {
         let all = Profile::ALL.into();
-        if let Some(order) = self.shared.leases.change(|pool, now_ms| pool.start_first(all, now_ms)) {
+        if let Some(order) = self
+            .shared
+            .checkouts
+            .change(|pool, now_ms| pool.start_first(all, now_ms))
+        {
             self.told.await_from(order.id());
             self.carry_out(order, ctx);
         }

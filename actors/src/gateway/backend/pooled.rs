@@ -74,7 +74,7 @@ impl Backend {
 
     fn start_pooled(&mut self, id: u64, ctx: &mut Context<Self>) {
         // The pool may have been closed meanwhile.
-        let affinity = self.shared.leases.affinity_of(id);
+        let affinity = self.shared.checkouts.affinity_of(id);
         // Not the table of now: what follows from a change of it may not have come up.
         let (
             Some(affinity),
@@ -85,7 +85,9 @@ impl Backend {
             }),
         ) = (affinity, &self.running)
         else {
-            self.shared.leases.change(|pool, now_ms| pool.remove(id, None, now_ms));
+            self.shared
+                .checkouts
+                .change(|pool, now_ms| pool.remove(id, None, now_ms));
             return;
         };
         let (config, era) = (Arc::clone(config), main.era());
@@ -136,7 +138,9 @@ impl Backend {
             Sharing::Project => self.pooled_ready(id, ctx),
             // It has no owner, so no call will use it.
             Sharing::Key | Sharing::Session => {
-                self.shared.leases.change(|pool, now_ms| pool.remove(id, None, now_ms));
+                self.shared
+                    .checkouts
+                    .change(|pool, now_ms| pool.remove(id, None, now_ms));
                 self.end_pooled(id);
             }
         }
@@ -152,7 +156,9 @@ impl Backend {
     fn pooled_ready(&mut self, id: u64, ctx: &mut Context<Self>) {
         let link = self.pooled.get(&id).and_then(|launched| launched.link.clone());
         if let Some(link) = link {
-            self.shared.leases.change(|pool, now_ms| pool.ready(id, link, now_ms));
+            self.shared
+                .checkouts
+                .change(|pool, now_ms| pool.ready(id, link, now_ms));
             if self.pool_timer.is_none() {
                 self.end_unused_in(self.unused_max(), ctx);
             }
@@ -173,7 +179,7 @@ impl Backend {
             "an instance of a backend for some of its callers has ended"
         );
         self.shared
-            .leases
+            .checkouts
             .change(|pool, now_ms| pool.remove(id, not_started, now_ms));
         self.told_to_askers(id, None, ctx);
     }
@@ -194,8 +200,8 @@ impl Backend {
         self.pool_timer = Some(ctx.run_later(pause, |backend, ctx| {
             backend.pool_timer = None;
             let idle_ms = millis(backend.unused_max());
-            let leases = &backend.shared.leases;
-            let (unused, next_ms) = leases.change(|pool, now_ms| pool.take_unused(idle_ms, now_ms));
+            let checkouts = &backend.shared.checkouts;
+            let (unused, next_ms) = checkouts.change(|pool, now_ms| pool.take_unused(idle_ms, now_ms));
             for id in unused {
                 backend.end_pooled(id);
             }
@@ -208,15 +214,15 @@ impl Backend {
     /// Waits until the cancelled call of an instance has ended: a question of it would reach the next caller. An instance that
     /// does not end it is ended itself.
     fn settle(&mut self, id: u64, ctx: &mut Context<Self>) {
-        let Some(link) = self.shared.leases.settling(id) else {
+        let Some(link) = self.shared.checkouts.settling(id) else {
             return;
         };
         let settled = async move { timeout(SETTLE_MAX, link.wait_until_settled()).await.is_ok() };
         ctx.spawn(wrap_future(settled).map(move |is_settled, backend: &mut Self, ctx| {
-            let leases = &backend.shared.leases;
+            let checkouts = &backend.shared.checkouts;
             if is_settled {
-                leases.change(|pool, now_ms| pool.settled(id, now_ms));
-            } else if leases.change(|pool, now_ms| pool.remove(id, None, now_ms))
+                checkouts.change(|pool, now_ms| pool.settled(id, now_ms));
+            } else if checkouts.change(|pool, now_ms| pool.remove(id, None, now_ms))
                 && backend.pooled.remove(&id).is_none()
             {
                 backend.on(LifeEvent::Restart(StartReason::Cancelled), ctx);
@@ -226,7 +232,7 @@ impl Backend {
 
     /// Lends no instance of the pool to further calls. Returns the links of those that may have calls; the others end.
     pub(super) fn close_pool(&mut self) -> Vec<Arc<dyn Link>> {
-        self.shared.leases.close();
+        self.shared.checkouts.close();
         self.pooled.retain(|_, launched| launched.link.is_some());
         self.pooled
             .values()
@@ -236,7 +242,7 @@ impl Backend {
 
     /// Lends no instance of the pool to further calls. They end with their calls.
     pub(super) fn retire_pool(&mut self, ctx: &mut Context<Self>) {
-        self.shared.leases.close();
+        self.shared.checkouts.close();
         for (_, launched) in self.pooled.drain() {
             launched.end_once_idle(ctx);
         }
@@ -244,7 +250,7 @@ impl Backend {
 
     /// Ends the instances of the pool.
     pub(super) fn end_pool(&mut self) {
-        self.shared.leases.close();
+        self.shared.checkouts.close();
         self.pooled.clear();
     }
 }

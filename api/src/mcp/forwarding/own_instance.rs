@@ -93,7 +93,7 @@ impl OwnInstance {
         };
         if self.started_beside.replace(main.number()) != Some(main.number()) {
             // If there is no room, the next call of the owner starts it.
-            self.backend.leases.start_first(affinity);
+            self.backend.checkouts.start_first(affinity);
         }
     }
 }

@@ -72,7 +72,7 @@ fn is_alive(context: &PeerContext, backend: &BackendShared, process: u64) -> boo
     let owner = |sharing| owner_of(context, sharing);
     match view.affinity("tools/call", Profile::NONE, owner) {
         _ if process == 0 => true,
-        Some(affinity) => backend.leases.has_link(&affinity, process),
+        Some(affinity) => backend.checkouts.has_link(&affinity, process),
         None => view.link.as_ref().is_some_and(|link| link.number() == process),
     }
 }

@@ -89,7 +89,7 @@ impl RunningCall {
             {
                 let link = match &place {
                     Place::Turn(_) => main,
-                    Place::Lease(lease) => Arc::clone(lease.link()),
+                    Place::Checkout(checkout) => Arc::clone(checkout.link()),
                 };
                 let era = self.prepare(&*link);
                 // One that an operator has ended meanwhile is not sent.
@@ -105,7 +105,7 @@ impl RunningCall {
                     // The instance has ended just now, and another one may be there already.
                     Err(LinkRefusal::Closed) => self.record.moves_to(CallStage::Waiting)?,
                 }
-                if matches!(place, Place::Lease(_)) {
+                if matches!(place, Place::Checkout(_)) {
                     continue;
                 }
             }
@@ -142,11 +142,11 @@ impl RunningCall {
         *turn = None;
         match self
             .backend()
-            .leases
+            .checkouts
             .lend(self.caller(), &affinity, &self.learner)
             .await
         {
-            Ok(lease) => Ok(Some(Place::Lease(lease))),
+            Ok(checkout) => Ok(Some(Place::Checkout(checkout))),
             Err(NotLent::NotRunning) => Ok(None),
             Err(NotLent::TooManyWait) => Err(self.busy(TOO_MANY_WAIT)),
             Err(NotLent::Resting(rest)) => Err(BackendFailure::Unavailable {
@@ -212,7 +212,7 @@ impl RunningCall {
             _ if !matches!(view.state, BackendState::Ready | BackendState::Handover) => {
                 unavailable(self.backend(), &view)
             }
-            Some(affinity) if self.backend().leases.is_starting(&affinity) => BackendFailure::Unavailable {
+            Some(affinity) if self.backend().checkouts.is_starting(&affinity) => BackendFailure::Unavailable {
                 backend,
                 state: BackendState::Starting.as_str(),
                 reason: None,

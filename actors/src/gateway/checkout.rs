@@ -18,7 +18,7 @@ use super::{
 use crate::clock::mono_ms;
 
 /// The instances of one backend that are lent to calls.
-pub struct Leases {
+pub struct Checkouts {
     pool: Mutex<Pool>,
     /// Where an instance runs one call, as many turns as instances, so that each call with a turn gets one.
     turns: Arc<Turns>,
@@ -31,8 +31,8 @@ pub struct Leases {
 }
 
 /// An instance that is lent to a call. Dropping it after the call gives it back.
-pub struct Lease {
-    leases: Arc<Leases>,
+pub struct Checkout {
+    checkouts: Arc<Checkouts>,
     id: u64,
     link: Arc<dyn Link>,
     // Given to the next call after the instance was given back.
@@ -55,19 +55,19 @@ pub enum Place {
     /// A part of the main instance.
     Turn(Turn),
     /// An instance of the pool.
-    Lease(Lease),
+    Checkout(Checkout),
 }
 
 impl Occupied for Place {
     fn into_turn(self: Box<Self>) -> Option<Turn> {
         match *self {
             Self::Turn(turn) => Some(turn),
-            Self::Lease(mut lease) => lease.turn.take(),
+            Self::Checkout(mut checkout) => checkout.turn.take(),
         }
     }
 }
 
-impl Leases {
+impl Checkouts {
     /// A closed pool. `order` tells the actor of the backend what it needs.
     pub(super) fn new(order: impl Fn(PoolOrder) + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
@@ -165,7 +165,7 @@ impl Leases {
         caller: CallerId,
         affinity: &Affinity,
         learner: &Arc<str>,
-    ) -> Result<Lease, NotLent> {
+    ) -> Result<Checkout, NotLent> {
         // A call without a turn keeps no instance from those with one.
         let _counted = Counted::new(&self.waiting);
         let mut turn = Some(self.take_turn(caller).await?);
@@ -180,9 +180,9 @@ impl Leases {
             let wanted = self.lock().want(affinity, learner, mono_ms());
             match wanted {
                 Wanted::Lent(id, link) => {
-                    let leases = Arc::clone(self);
-                    return Ok(Lease {
-                        leases,
+                    let checkouts = Arc::clone(self);
+                    return Ok(Checkout {
+                        checkouts,
                         id,
                         link,
                         turn: Some(has_turn),
@@ -208,12 +208,12 @@ impl Leases {
 }
 
 /// A call that waits for an instance, until it is dropped.
-struct Waiting<'a>(&'a Leases, &'a Affinity, &'a Arc<str>);
+struct Waiting<'a>(&'a Checkouts, &'a Affinity, &'a Arc<str>);
 
 impl<'a> Waiting<'a> {
-    fn enter(leases: &'a Leases, affinity: &'a Affinity, learner: &'a Arc<str>) -> Option<Self> {
-        let enters = leases.lock().enter(affinity.clone(), Arc::clone(learner));
-        enters.then_some(Self(leases, affinity, learner))
+    fn enter(checkouts: &'a Checkouts, affinity: &'a Affinity, learner: &'a Arc<str>) -> Option<Self> {
+        let enters = checkouts.lock().enter(affinity.clone(), Arc::clone(learner));
+        enters.then_some(Self(checkouts, affinity, learner))
     }
 }
 
@@ -240,7 +240,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-impl Lease {
+impl Checkout {
     /// Takes the call.
     #[must_use]
     pub fn link(&self) -> &Arc<dyn Link> {
@@ -248,17 +248,17 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for Checkout {
     fn drop(&mut self) {
-        let order = self.leases.change(|pool, now_ms| pool.give_back(self.id, now_ms));
+        let order = self.checkouts.change(|pool, now_ms| pool.give_back(self.id, now_ms));
         if let Some(order) = order {
-            (self.leases.order)(order);
+            (self.checkouts.order)(order);
         }
     }
 }
 
-impl fmt::Debug for Lease {
+impl fmt::Debug for Checkout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Checkout").field("id", &self.id).finish_non_exhaustive()
     }
 }
