@@ -32,7 +32,7 @@ pub fn put_backends(families: &mut Families, projects: &[ProjectHandle]) {
         let (offered, before) = (gateway.shared().offered(), backends.len());
         backends.extend(offered.backends.iter().filter(is_shown).cloned());
         if backends.len() > before {
-            let len = offered.catalog.listing(None, ListKind::Tools).len();
+            let len = offered.routes.listing(None, ListKind::Tools).len();
             tools.push(([project.id().to_string()], len.into()));
         }
     }

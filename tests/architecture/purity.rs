@@ -15,7 +15,7 @@ const PURE: &[&str] = &[
     "desk/state",
     "desk/yap_rates.rs",
     "gateway/addresses.rs",
-    "gateway/catalog.rs",
+    "gateway/routing_table.rs",
     "gateway/life.rs",
     "gateway/listing.rs",
     "gateway/lists.rs",

@@ -1,4 +1,4 @@
-//! The gateway of a project: the parent of its backends. It makes their catalog, and keeps them as the configuration file
+//! The gateway of a project: the parent of its backends. It makes their routing table, and keeps them as the configuration file
 //! and the store have them.
 
 use std::{
@@ -16,12 +16,12 @@ use super::{
     BackendState,
     added::{AddedBackends, BackendTables},
     backend::{Backend, Ordered, Reconfigure, Remove},
-    catalog::{Catalog, Offer},
     kept_lists::KeptLists,
     launch::Launcher,
     list_budget::ListBudget,
     lists::ListKind,
     names::Naming,
+    routing_table::{Offer, RoutingTable},
     shared::{BackendOrder, BackendShared, GatewayShared, Offered},
 };
 use crate::{
@@ -284,7 +284,7 @@ impl Gateway {
         }
     }
 
-    /// Makes the catalog of what the backends offer now.
+    /// Makes the routing table of what the backends offer now.
     fn publish(&mut self, ctx: &mut Context<Self>) {
         let (mut backends, mut offers, mut known) = (Vec::new(), Vec::new(), Vec::new());
         for child in self.children.values() {
@@ -298,13 +298,13 @@ impl Gateway {
                 lists,
             });
         }
-        let catalog = Catalog::new(&offers, &self.settings.naming);
+        let routes = RoutingTable::new(&offers, &self.settings.naming);
         let before = self.shared.offered();
-        self.note_changes(&before, &backends, &catalog);
-        self.log_ambiguous(&before.catalog, &catalog);
+        self.note_changes(&before, &backends, &routes);
+        self.log_ambiguous(&before.routes, &routes);
         self.shared.publish(Offered {
             backends,
-            catalog,
+            routes,
             known,
             is_complete: self.added.are_known(),
         });
@@ -312,10 +312,10 @@ impl Gateway {
     }
 
     /// Notes which lists are others than before: of all backends together, and of each alone.
-    fn note_changes(&mut self, before: &Offered, backends: &[Arc<BackendShared>], catalog: &Catalog) {
+    fn note_changes(&mut self, before: &Offered, backends: &[Arc<BackendShared>], routes: &RoutingTable) {
         let (together, alone) = &mut self.to_announce;
         let changed = |(was, is): (Option<usize>, Option<usize>)| {
-            ListKind::ALL.map(|kind| before.catalog.listing(was, kind).text() != catalog.listing(is, kind).text())
+            ListKind::ALL.map(|kind| before.routes.listing(was, kind).text() != routes.listing(is, kind).text())
         };
         note(together, changed((None, None)));
         let names = before.backends.iter().chain(backends).map(|backend| &backend.name);
@@ -333,7 +333,7 @@ impl Gateway {
     }
 
     /// Logs which names keep their prefix, although names have none, if these are others than before.
-    fn log_ambiguous(&self, before: &Catalog, now: &Catalog) {
+    fn log_ambiguous(&self, before: &RoutingTable, now: &RoutingTable) {
         for kind in [ListKind::Tools, ListKind::Prompts] {
             let (list, names) = (kind.member(), now.listing(None, kind).ambiguous());
             if names.is_empty() || names == before.listing(None, kind).ambiguous() {

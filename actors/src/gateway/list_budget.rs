@@ -1,4 +1,4 @@
-//! Bounds what the added backends of one project offer together: the catalog, the storage and every reader of a list have it
+//! Bounds what the added backends of one project offer together: the routing table, the storage and every reader of a list have it
 //! in memory, and its size is the choice of servers that an administrator of the project has chosen.
 
 use std::sync::Arc;

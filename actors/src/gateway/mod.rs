@@ -1,13 +1,13 @@
 //! The gateway: the backend MCP servers that the agents of a project share.
 //!
 //! ```text
-//! Gateway                    makes the catalog, and keeps the backends as the configuration has them
+//! Gateway                    makes the routing table, and keeps the backends as the configuration has them
 //! └─ Backend × n             starts an instance, ends it, and starts it again
 //!    └─ instance             no actor: a process or a connection, which the program brings
 //!       (+ a pool of them     for callers that do not share the main one)
 //! ```
 //!
-//! A call passes no actor. Its caller looks its name up in the [`Catalog`], takes a turn ([`Turns`]) and writes its request into
+//! A call passes no actor. Its caller looks its name up in the [`RoutingTable`], takes a turn ([`Turns`]) and writes its request into
 //! the [`Link`] of the running instance; the answer comes back by the number of the call ([`Call`]).
 //!
 //! # Invariants
@@ -27,7 +27,6 @@ mod addresses;
 mod asked_urls;
 mod backend;
 mod call;
-mod catalog;
 mod changes;
 mod checkout;
 mod counters;
@@ -47,6 +46,7 @@ mod parked;
 mod pool;
 mod profile;
 mod room;
+mod routing_table;
 mod shared;
 mod slots;
 mod sound_items;
@@ -61,7 +61,6 @@ pub use added::BackendTables;
 pub use addresses::{offered_uri, scheme_of};
 pub use asked_urls::AskedUrls;
 pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link};
-pub use catalog::{BACKEND_META, Catalog};
 pub use checkout::{Checkout, Checkouts, NotLent, Place};
 pub use counters::{BackendCounters, CallOutcome, Counts, Direction, StartReason};
 pub use frame_link::{Belongs, FIRST_PING, FrameLink, SET_LOG_LEVEL};
@@ -78,6 +77,7 @@ pub use open_calls::{CallEntry, CallOrigin, CallStage, EndedByOperator, OpenCall
 pub use parked::{ParkedCall, ParkedCalls};
 pub use pool::{Affinity, PoolKind, Rest};
 pub use profile::Profile;
+pub use routing_table::{BACKEND_META, RoutingTable};
 pub use shared::{AllRevisions, BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
 pub use subscribed::{ResourceSubscription, SubscribedResources};
 pub use subscribed_owners::{Subscribed, SubscribedOwners};

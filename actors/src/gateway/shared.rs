@@ -13,7 +13,6 @@ use super::{
     BackendState,
     asked_urls::AskedUrls,
     call::Link,
-    catalog::Catalog,
     checkout::Checkouts,
     counters::BackendCounters,
     handed_out::HandedOut,
@@ -25,6 +24,7 @@ use super::{
     parked::ParkedCalls,
     pool::{Affinity, PoolKind, PoolOrder},
     profile::Profile,
+    routing_table::RoutingTable,
     subscribed_owners::SubscribedOwners,
     turns::Turns,
 };
@@ -36,7 +36,7 @@ use crate::{
 
 /// The backends of one project.
 pub struct GatewayShared {
-    /// Replaced as a whole when the catalog changes.
+    /// Replaced as a whole when the routing table changes.
     offered: RwLock<Arc<Offered>>,
     /// How often the lists that clients see have changed.
     revisions: watch::Sender<AllRevisions>,
@@ -48,13 +48,13 @@ pub struct GatewayShared {
     pub handed_out: HandedOut,
 }
 
-/// The backends and their catalog, which belong together.
+/// The backends and their routing table, which belong together.
 #[derive(Default)]
 pub struct Offered {
     /// Sorted by name.
     pub backends: Vec<Arc<BackendShared>>,
-    pub catalog: Catalog,
-    /// What was known of the backends when the catalog was made.
+    pub routes: RoutingTable,
+    /// What was known of the backends when the routing table was made.
     pub(super) known: Vec<Known>,
     /// All backends of the project are among them. The added ones lack until the store has been read.
     pub(super) is_complete: bool,
@@ -116,7 +116,7 @@ impl GatewayShared {
         })
     }
 
-    /// The backends and their catalog now.
+    /// The backends and their routing table now.
     pub fn offered(&self) -> Arc<Offered> {
         Arc::clone(&self.offered.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -140,12 +140,12 @@ impl GatewayShared {
         self.revisions.subscribe()
     }
 
-    /// Counts the changes of a catalog or a state.
+    /// Counts the changes of a routing table or a state.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Waits until `is_done` finds what it looks for. It looks again at each change of a catalog or a state.
+    /// Waits until `is_done` finds what it looks for. It looks again at each change of a routing table or a state.
     pub async fn wait_for<T>(&self, mut is_done: impl FnMut() -> Option<T>) -> Option<T> {
         let mut changed = self.changes();
         loop {
@@ -184,12 +184,12 @@ impl Offered {
         self.is_complete
     }
 
-    /// Whether it was known what the backend at this position offers when the catalog was made.
+    /// Whether it was known what the backend at this position offers when the routing table was made.
     pub fn is_known(&self, at: usize) -> bool {
         self.known.get(at) != Some(&Known::Nothing)
     }
 
-    /// Whether an instance of the backend at this position had told what it offers when the catalog was made.
+    /// Whether an instance of the backend at this position had told what it offers when the routing table was made.
     pub fn has_told(&self, at: usize) -> bool {
         self.known.get(at).is_none_or(|known| *known == Known::Told)
     }
@@ -210,7 +210,7 @@ impl Offered {
         let tools = &backend.view().config.tools;
         let own = tools.rename.get(tool).map_or(tool, String::as_str);
         let is_listed = || {
-            let target = self.catalog.listing(Some(at), ListKind::Tools).find(own);
+            let target = self.routes.listing(Some(at), ListKind::Tools).find(own);
             target.is_some_and(|target| &*target.original == tool)
         };
         let is_offered = tools.offers(tool) && (!self.is_known(at) || is_listed());

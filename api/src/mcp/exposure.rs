@@ -56,7 +56,7 @@ impl Exposure {
                 let at = offered.backends.iter().position(|backend| backend.name == *name);
                 Some(at.unwrap_or(usize::MAX))
             }
-            Self::Backends => offered.catalog.single(),
+            Self::Backends => offered.routes.single(),
             Self::All | Self::Broker => None,
         }
     }

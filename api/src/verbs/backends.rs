@@ -138,7 +138,7 @@ pub struct BackendLines {
     next: u64,
 }
 
-/// The backends of a project with their catalog; none where it has no gateway.
+/// The backends of a project with their routing table; none where it has no gateway.
 pub(super) fn offered(project: &ProjectHandle) -> Arc<Offered> {
     let gateway = project.gateway();
     gateway.map(|gateway| gateway.shared().offered()).unwrap_or_default()
@@ -223,7 +223,7 @@ pub fn tools(project: &ProjectHandle, name: &str) -> Result<BackendTools, Broker
     let backend = find(project, name)?;
     let offered = offered(project);
     let at = offered.backends.iter().position(|known| known.name == backend.name);
-    let listing = offered.catalog.listing(None, ListKind::Tools);
+    let listing = offered.routes.listing(None, ListKind::Tools);
     let names: BTreeMap<&str, &str> = listing
         .offered()
         .filter(|(_, target)| Some(target.backend) == at)

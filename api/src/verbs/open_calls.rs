@@ -109,7 +109,7 @@ pub fn list(
     backend.map(|name| find(project, name)).transpose()?;
     let offered = offered(project);
     let is_wanted = |known: &BackendShared| backend.is_none_or(|wanted| known.name.as_str() == wanted);
-    let listing = offered.catalog.listing(None, ListKind::Tools);
+    let listing = offered.routes.listing(None, ListKind::Tools);
     let names: HashMap<(usize, &str), &str> = listing
         .offered()
         .map(|(name, target)| ((target.backend, &*target.original), name))

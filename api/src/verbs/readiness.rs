@@ -106,7 +106,7 @@ fn of_tool(gateway: Option<&GatewayHandle>, tool: String) -> ToolReadiness {
 /// The backend that offers a tool, or else the one whose name that of the tool begins with; and whether it offers the tool.
 fn find(gateway: &GatewayHandle, tool: &str) -> Option<(Arc<BackendShared>, bool)> {
     let offered = gateway.shared().offered();
-    if let Some(target) = offered.catalog.listing(None, ListKind::Tools).find(tool) {
+    if let Some(target) = offered.routes.listing(None, ListKind::Tools).find(tool) {
         return Some((Arc::clone(offered.backend_of(target)?), true));
     }
     let naming = &gateway.settings().naming;

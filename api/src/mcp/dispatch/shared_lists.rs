@@ -83,7 +83,7 @@ fn answer(
 ) -> Result<(), RpcError> {
     let offered = gateway.offered();
     let page = offered
-        .catalog
+        .routes
         .listing(only, kind)
         .page(from.unwrap_or_default(), PAGE_BYTES_MAX);
     let page = page.ok_or_else(|| RpcError::invalid_params("Invalid cursor"))?;

@@ -148,7 +148,7 @@ fn named_route(
 /// Where a name leads. A client that sees all backends and nothing else may know names of a time with one backend, or with
 /// several: both are found.
 fn find_name<'a>(context: &PeerContext, offered: &'a Offered, kind: ListKind, name: &str) -> Option<&'a Target> {
-    let find_in = |backend| offered.catalog.listing(backend, kind).find(name);
+    let find_in = |backend| offered.routes.listing(backend, kind).find(name);
     if context.exposure != Exposure::Backends {
         return find_in(context.exposure.only_backend(offered));
     }
@@ -197,10 +197,10 @@ fn resource_target(context: &PeerContext, offered: &Offered, uri: &str) -> Optio
     }
     let only = context.exposure.only_backend(offered);
     let listed = (only.is_none() || context.exposure == Exposure::Backends).then(|| {
-        let offered_resource = offered.catalog.offered_resource(uri);
+        let offered_resource = offered.routes.offered_resource(uri);
         offered_resource
             .or_else(|| handed_out(context, offered, uri))
-            .or_else(|| offered.catalog.resource(uri))
+            .or_else(|| offered.routes.resource(uri))
     });
     listed.flatten().or_else(|| {
         only.map(|backend| Target {

@@ -172,7 +172,7 @@ impl RunningCall {
         }
     }
 
-    /// Waits for the catalog that has what the backend offers, and looks the called name up.
+    /// Waits for the routing table that has what the backend offers, and looks the called name up.
     async fn find_name(&self) -> Result<(), NotOpened> {
         let (Some(called), Some(gateway)) = (&self.route.awaited, self.context.project.gateway()) else {
             return Ok(());

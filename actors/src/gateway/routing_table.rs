@@ -21,7 +21,7 @@ use crate::{
 /// The member of `_meta` that says which backend has a tool.
 pub const BACKEND_META: &str = "dev.mcp-broker/backend";
 
-/// One backend as the catalog sees it.
+/// One backend as the routing table sees it.
 #[derive(Clone, Debug)]
 pub struct Offer {
     pub config: Arc<BackendConfig>,
@@ -39,7 +39,7 @@ struct Listed<'a> {
 
 /// What all backends offer, together and each alone.
 #[derive(Debug, Default)]
-pub struct Catalog {
+pub struct RoutingTable {
     backends: Vec<BackendName>,
     /// The lists of all backends together, in the order of [`ListKind::ALL`].
     together: [Listing; ListKind::ALL.len()],
@@ -49,10 +49,10 @@ pub struct Catalog {
     single: Option<usize>,
 }
 
-impl Catalog {
-    /// The catalog of these backends, in their order.
+impl RoutingTable {
+    /// The routing table of these backends, in their order.
     pub fn new(offers: &[Offer], naming: &Naming) -> Self {
-        let mut catalog = Self {
+        let mut routes = Self {
             backends: offers.iter().map(|offer| offer.config.name.clone()).collect(),
             single: single(offers, naming),
             ..Self::default()
@@ -63,7 +63,7 @@ impl Catalog {
         for (at, Offer { config, lists }) in offers.iter().enumerate() {
             let mut alone = <[Listing; ListKind::ALL.len()]>::default();
             for kind in ListKind::ALL {
-                let together = &mut catalog.together[kind.index()];
+                let together = &mut routes.together[kind.index()];
                 let is_tool = kind == ListKind::Tools;
                 let is_offered = |item: &&Item| !is_tool || config.tools.offers(&item.key);
                 for item in lists.of(kind).iter().filter(is_offered) {
@@ -100,14 +100,14 @@ impl Catalog {
                     }
                 }
             }
-            catalog.alone.push(alone);
+            routes.alone.push(alone);
         }
         if naming.prefix == Prefix::Never {
             for (kind, items) in [ListKind::Tools, ListKind::Prompts].into_iter().zip(prefixed) {
-                catalog.drop_prefixes(kind, items, naming);
+                routes.drop_prefixes(kind, items, naming);
             }
         }
-        catalog
+        routes
     }
 
     fn drop_prefixes(&mut self, kind: ListKind, items: Vec<(Prefixed<'_>, Listed<'_>)>, naming: &Naming) {
@@ -300,12 +300,12 @@ mod tests {
         offer
     }
 
-    fn catalog(offers: &[Offer]) -> Catalog {
-        Catalog::new(offers, &Naming::default())
+    fn routes(offers: &[Offer]) -> RoutingTable {
+        RoutingTable::new(offers, &Naming::default())
     }
 
-    fn tool<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a Target> {
-        catalog.listing(None, ListKind::Tools).find(name)
+    fn tool<'a>(routes: &'a RoutingTable, name: &str) -> Option<&'a Target> {
+        routes.listing(None, ListKind::Tools).find(name)
     }
 
     fn target(backend: usize, original: &str) -> Target {
@@ -317,13 +317,13 @@ mod tests {
 
     #[test]
     fn a_tool_is_found_by_every_way_to_write_its_name() {
-        let catalog = catalog(&[offer("git", &["log"]), offer("github", &["search"])]);
+        let routes = routes(&[offer("git", &["log"]), offer("github", &["search"])]);
         for name in ["github__search", "github::search", "github.search"] {
-            assert_eq!(tool(&catalog, name), Some(&target(1, "search")), "{name}");
+            assert_eq!(tool(&routes, name), Some(&target(1, "search")), "{name}");
         }
-        assert_eq!(tool(&catalog, "search"), None);
-        assert_eq!(tool(&catalog, "github__log"), None);
-        let alone = catalog.listing(Some(1), ListKind::Tools);
+        assert_eq!(tool(&routes, "search"), None);
+        assert_eq!(tool(&routes, "github__log"), None);
+        let alone = routes.listing(Some(1), ListKind::Tools);
         assert_eq!(alone.find("search"), Some(&target(1, "search")));
         assert_eq!(alone.find("github__search"), None);
         assert_eq!(
@@ -335,9 +335,9 @@ mod tests {
 
     #[test]
     fn the_list_keeps_members_and_says_which_backend_has_the_tool() {
-        let catalog = catalog(&[offer("git", &["log"])]);
+        let routes = routes(&[offer("git", &["log"])]);
         let listed: Value =
-            serde_json::from_str(&format!("[{}]", catalog.listing(None, ListKind::Tools).text())).unwrap();
+            serde_json::from_str(&format!("[{}]", routes.listing(None, ListKind::Tools).text())).unwrap();
         assert_eq!(
             listed,
             json!([{
@@ -351,10 +351,10 @@ mod tests {
     #[test]
     fn an_offered_name_wins_over_another_way_to_write_one() {
         // The tool `b__x` of `a` and the tool `x` of a backend cannot both be written `a__b__x`; dots are replaced.
-        let catalog = catalog(&[offer("a", &["x.y", "x_y"])]);
-        assert_eq!(tool(&catalog, "a__x_y"), Some(&target(0, "x_y")));
-        assert_eq!(tool(&catalog, "a__x.y"), Some(&target(0, "x.y")));
-        assert_eq!(catalog.listing(None, ListKind::Tools).len(), 2);
+        let routes = routes(&[offer("a", &["x.y", "x_y"])]);
+        assert_eq!(tool(&routes, "a__x_y"), Some(&target(0, "x_y")));
+        assert_eq!(tool(&routes, "a__x.y"), Some(&target(0, "x.y")));
+        assert_eq!(routes.listing(None, ListKind::Tools).len(), 2);
     }
 
     #[test]
@@ -367,10 +367,10 @@ mod tests {
             .rename
             .insert("search_repositories".to_owned(), "repos".to_owned());
         github.config = Arc::new(config);
-        let catalog = catalog(&[github]);
-        assert_eq!(tool(&catalog, "github__repos"), Some(&target(0, "search_repositories")));
+        let routes = routes(&[github]);
+        assert_eq!(tool(&routes, "github__repos"), Some(&target(0, "search_repositories")));
         for unknown in ["github__delete_repo", "github__search_repositories"] {
-            assert_eq!(tool(&catalog, unknown), None, "{unknown}");
+            assert_eq!(tool(&routes, unknown), None, "{unknown}");
         }
     }
 
@@ -403,10 +403,10 @@ mod tests {
         ];
         let offers = [github];
         for naming in [Naming::default(), never(&[])] {
-            let catalog = Catalog::new(&offers, &naming);
-            assert_eq!(catalog.listing(Some(0), ListKind::Tools).text(), alone.join(","));
+            let routes = RoutingTable::new(&offers, &naming);
+            assert_eq!(routes.listing(Some(0), ListKind::Tools).text(), alone.join(","));
             assert_eq!(
-                catalog.listing(Some(0), ListKind::Prompts).text(),
+                routes.listing(Some(0), ListKind::Prompts).text(),
                 titled,
                 "prompts stay"
             );
@@ -414,7 +414,7 @@ mod tests {
             let first = format!(
                 r#"{{"description":"","name":"{prefix}find","x":1.0e2,"annotations":{{ "title":"T" }},"title":"Find \"it\"","_meta""#
             );
-            let together = catalog.listing(None, ListKind::Tools).text();
+            let together = routes.listing(None, ListKind::Tools).text();
             assert!(together.starts_with(&first), "{together}");
             let second = format!(r#"{{"title":"Get","name":"{prefix}get","inputSchema":{{"type":"object"}},"_meta""#);
             assert!(together.contains(&second), "{together}");
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_uri_leads_only_to_its_own_backend() {
-        let catalog = catalog(&[
+        let routes = routes(&[
             with_resources(offer("a", &[]), &["file:///same", "file:///a"]),
             with_resources(offer("b", &[]), &["file:///same", "ui://page"]),
         ]);
@@ -437,7 +437,7 @@ mod tests {
             ("ui://c/page", None),
             ("c+file:///a", None),
         ] {
-            assert_eq!(catalog.resource(uri), found, "{uri}");
+            assert_eq!(routes.resource(uri), found, "{uri}");
         }
     }
 
@@ -445,8 +445,8 @@ mod tests {
     fn pages_have_all_items_once_and_in_order() {
         let names: Vec<String> = (0..50).map(|at| format!("tool_{at}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let catalog = catalog(&[offer("a", &names)]);
-        let listing = catalog.listing(None, ListKind::Tools);
+        let routes = routes(&[offer("a", &names)]);
+        let listing = routes.listing(None, ListKind::Tools);
         for bytes_max in [0, 300, 1_000, 1_000_000] {
             let (mut from, mut pages) = (Some(0), Vec::new());
             while let Some(at) = from {
@@ -474,8 +474,8 @@ mod tests {
         }
     }
 
-    fn listed(catalog: &Catalog) -> Vec<&str> {
-        let listing = catalog.listing(None, ListKind::Tools);
+    fn listed(routes: &RoutingTable) -> Vec<&str> {
+        let listing = routes.listing(None, ListKind::Tools);
         listing.offered().map(|(name, _)| name).collect()
     }
 
@@ -485,12 +485,12 @@ mod tests {
             offer("a", &["log", "same", "send", "b__x", "x.y"]),
             offer("b", &["same", "x"]),
         ];
-        let catalog = Catalog::new(&offers, &never(&["send"]));
-        let names = listed(&catalog);
+        let routes = RoutingTable::new(&offers, &never(&["send"]));
+        let names = listed(&routes);
         assert_eq!(names[..4], ["log", "a__same", "a__send", "a__b__x"]);
         assert!(names[4].starts_with("x_y_"), "{names:?}");
         assert_eq!(names[5..], ["b__same", "x"]);
-        let listing = catalog.listing(None, ListKind::Tools);
+        let listing = routes.listing(None, ListKind::Tools);
         let ambiguous: Vec<&str> = listing.ambiguous().iter().map(|name| &**name).collect();
         assert_eq!(ambiguous, ["a__b__x", "a__same", "a__send", "b__same"]);
         for (name, found) in [
@@ -501,7 +501,7 @@ mod tests {
             ("same", None),
             ("send", None),
         ] {
-            assert_eq!(tool(&catalog, name), found.as_ref(), "{name}");
+            assert_eq!(tool(&routes, name), found.as_ref(), "{name}");
         }
         let text: Value = serde_json::from_str(&format!("[{}]", listing.text())).unwrap();
         assert_eq!(text[0]["name"], "log");
@@ -514,8 +514,8 @@ mod tests {
 
     #[test]
     fn resources_keep_their_prefix() {
-        let catalog = Catalog::new(&[with_resources(offer("a", &[]), &["file:///a"])], &never(&[]));
-        let resources = catalog.listing(None, ListKind::Resources);
+        let routes = RoutingTable::new(&[with_resources(offer("a", &[]), &["file:///a"])], &never(&[]));
+        let resources = routes.listing(None, ListKind::Resources);
         assert_eq!(resources.offered().next().unwrap().0, "a+file:///a");
     }
 
@@ -531,9 +531,9 @@ mod tests {
                 ..Naming::default()
             };
             let offers = [disabled.clone(), offer("b", &["x"])];
-            assert_eq!(Catalog::new(&offers, &naming).single(), single, "{prefix:?}");
+            assert_eq!(RoutingTable::new(&offers, &naming).single(), single, "{prefix:?}");
             let offers = [offer("a", &["x"]), offer("b", &["x"])];
-            assert_eq!(Catalog::new(&offers, &naming).single(), None, "{prefix:?}");
+            assert_eq!(RoutingTable::new(&offers, &naming).single(), None, "{prefix:?}");
         }
     }
 
@@ -542,13 +542,13 @@ mod tests {
         fn each_offered_tool_leads_to_its_origin(tools in proptest::collection::btree_set("[a-c_.:]{1,6}", 0..20)) {
             let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
             let offers = [offer("a", &tools), offer("a-b", &tools)];
-            let catalog = catalog(&offers);
+            let routes = routes(&offers);
             for backend in 0..2 {
-                let all = catalog.listing(None, ListKind::Tools).offered();
+                let all = routes.listing(None, ListKind::Tools).offered();
                 let listed: Vec<_> = all.filter(|(_, target)| target.backend == backend).collect();
                 prop_assert_eq!(listed.len(), tools.len());
                 for (name, target) in listed {
-                    prop_assert_eq!(tool(&catalog, name), Some(target));
+                    prop_assert_eq!(tool(&routes, name), Some(target));
                 }
             }
         }
@@ -560,7 +560,7 @@ mod tests {
         ) {
             let tools = [&first, &second].map(|tools| tools.iter().map(String::as_str).collect::<Vec<_>>());
             let offers = [offer("a", &tools[0]), offer("b", &tools[1])];
-            let (bare, prefixed) = (Catalog::new(&offers, &never(&["a", "bb"])), catalog(&offers));
+            let (bare, prefixed) = (RoutingTable::new(&offers, &never(&["a", "bb"])), routes(&offers));
             let names = listed(&bare);
             let unique: BTreeSet<_> = names.iter().collect();
             prop_assert_eq!(unique.len(), first.len() + second.len());
@@ -575,9 +575,9 @@ mod tests {
             }
             // The order of the backends changes no name.
             let turned = [offers[1].clone(), offers[0].clone()];
-            let turned = Catalog::new(&turned, &never(&["a", "bb"]));
-            let sorted = |catalog: &Catalog| {
-                let listing = catalog.listing(None, ListKind::Tools);
+            let turned = RoutingTable::new(&turned, &never(&["a", "bb"]));
+            let sorted = |routes: &RoutingTable| {
+                let listing = routes.listing(None, ListKind::Tools);
                 listing.offered().map(|(name, _)| name.to_owned()).collect::<BTreeSet<_>>()
             };
             prop_assert_eq!(sorted(&bare), sorted(&turned));
