@@ -1,7 +1,7 @@
 //! The instances behind the gateway: backend MCP servers that are started or connected to, spoken to and ended.
 //!
 //! `launcher` is what the actors of the gateway call. For each instance a task of its own (`instance`) starts a process
-//! (`process`) or connects to a URL (`remote`). What is said is the same everywhere (`conversation`): it agrees on an era
+//! (`process`) or connects to a URL (`remote`). What is said is the same everywhere (`client_session`): it agrees on an era
 //! (`probe`, `openings`), reads what a backend makes of JSON-RPC (`message`), brings answers to the link of the callers, as far
 //! as the budget has room for them (`answer_room`), and reads the lists (`lists`). `pipes` and `remote` move the messages.
 //! Between the broker and a program stands a keeper (`keeper`): the same executable, which ends the program and all its
@@ -11,7 +11,7 @@
 //! It knows neither callers nor tools: requests are written by `mcp::forwarding`.
 
 mod answer_room;
-mod conversation;
+mod client_session;
 mod ending;
 
 mod instance;

@@ -1,4 +1,4 @@
-//! Moves the messages of a conversation through the pipes of a process.
+//! Moves the messages of a client session through the pipes of a process.
 
 use std::{io, rc::Rc, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     answer_room::AnswerRoom,
-    conversation::Conversation,
+    client_session::ClientSession,
     ending::Ending,
     openings::{Attempt, try_openings},
     process::{Input, Process, RunningProcess},
@@ -39,19 +39,32 @@ pub async fn run(order: &LaunchOrder, room: &Rc<AnswerRoom>, ending: &Ending) ->
         let tell = move |pid| report(InstanceEvent::Running { pid });
         let process =
             Process::start(&order.config, &order.log, &order.counters, tell).map_err(InstanceEvent::NotStarted)?;
-        let conversation = Conversation::new(order, room, opening, false, None);
-        Ok(hold(conversation, order, process, ending).await)
+        let client_session = ClientSession::new(order, room, opening, false, None);
+        Ok(hold(client_session, order, process, ending).await)
     })
     .await
 }
 
 /// Moves messages until the process has ended. Returns how it ended. All calls have an end when this returns.
-async fn hold(mut conversation: Conversation<'_>, order: &LaunchOrder, process: Process, ending: &Ending) -> Attempt {
+async fn hold(
+    mut client_session: ClientSession<'_>,
+    order: &LaunchOrder,
+    process: Process,
+    ending: &Ending,
+) -> Attempt {
     let (mut process, input, output) = process.into_parts();
     let result_bytes_max = order.config.result_bytes_max;
-    let has_read = exchange(&mut conversation, result_bytes_max, &mut process, input, output, ending).await;
-    let was_agreed = conversation.was_agreed();
-    let ended = conversation.close(process.ended_within(STATUS_WAIT).await);
+    let has_read = exchange(
+        &mut client_session,
+        result_bytes_max,
+        &mut process,
+        input,
+        output,
+        ending,
+    )
+    .await;
+    let was_agreed = client_session.was_agreed();
+    let ended = client_session.close(process.ended_within(STATUS_WAIT).await);
     process.reap().await;
     Attempt {
         was_agreed,
@@ -63,7 +76,7 @@ async fn hold(mut conversation: Conversation<'_>, order: &LaunchOrder, process: 
 /// Reads and writes until the output ends. The input is closed then, or when the end is asked for. Returns whether the program
 /// may have read any of its input.
 async fn exchange(
-    conversation: &mut Conversation<'_>,
+    client_session: &mut ClientSession<'_>,
     result_bytes_max: usize,
     process: &mut RunningProcess,
     input: Input,
@@ -77,15 +90,15 @@ async fn exchange(
     let (mut frames, mut written) = (Vec::new(), 0);
     // Until when the output of a process that has ended is read.
     let mut read_until = None;
-    let link = Arc::clone(conversation.link());
-    let counters = Arc::clone(conversation.counters());
+    let link = Arc::clone(client_session.link());
+    let counters = Arc::clone(client_session.counters());
     let bytes = &counters.bytes;
     // Each is polled only when it has woken this task, and not for each message.
     let mut ends = FuturesUnordered::from_iter([
         Either::Left(ending.asked().map(|()| End::Asked)),
         Either::Right(process.wait().map(|_| End::Process)),
     ]);
-    while !conversation.stop().is_set() {
+    while !client_session.stop().is_set() {
         let has_frames = written < frames.len();
         tokio::select! {
             // Writes come first, so that a message is on its way before the next is read: those that wait are bounded.
@@ -116,9 +129,9 @@ async fn exchange(
             read = output.read(&mut read_buffer) => match read {
                 Ok(len) if len > 0 => {
                     bytes.add(Direction::Received, len as u64);
-                    decoder.decode(&read_buffer[..len], |line| conversation.line(line, result_bytes_max));
-                    conversation.take_waiting().deliver().await;
-                    match conversation.end_of_read() {
+                    decoder.decode(&read_buffer[..len], |line| client_session.line(line, result_bytes_max));
+                    client_session.take_waiting().deliver().await;
+                    match client_session.end_of_read() {
                         Some(pause) => sleep(pause).await,
                         // More may wait; other tasks of the worker have their turn first.
                         None if len == READ_LEN => yield_now().await,

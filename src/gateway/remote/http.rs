@@ -1,4 +1,4 @@
-//! A conversation over HTTP: Streamable HTTP of both eras, and HTTP+SSE of 2024-11-05. Each message of the broker is a
+//! A client session over HTTP: Streamable HTTP of both eras, and HTTP+SSE of 2024-11-05. Each message of the broker is a
 //! request of its own; the messages of the server come in the responses to them, and in streams of events.
 
 mod awaited;
@@ -34,7 +34,7 @@ use super::{
 };
 use crate::gateway::{
     answer_room::AnswerRoom,
-    conversation::{Conversation, Stop},
+    client_session::{ClientSession, Stop},
     ending::Ending,
     lists::ReadTools,
     probe::Opening,
@@ -60,15 +60,15 @@ type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, ()>>;
 /// The id of the session that a legacy server has given to the broker.
 type Session = Option<HeaderValue>;
 
-/// A conversation over HTTP.
-pub struct HttpConversation<'a> {
+/// A client session over HTTP.
+pub struct HttpClientSession<'a> {
     endpoint: &'a Endpoint,
     transport: Transport,
     result_bytes_max: usize,
     /// What the server was told that its client can be asked for.
     profile: Profile,
     link: Arc<FrameLink>,
-    conversation: RefCell<Conversation<'a>>,
+    client_session: RefCell<ClientSession<'a>>,
     stop: Rc<Stop>,
     failed: Cell<Failed>,
     tools: Rc<ToolHeaders>,
@@ -91,22 +91,22 @@ pub struct HttpConversation<'a> {
     long_turns: Semaphore,
 }
 
-impl<'a> HttpConversation<'a> {
+impl<'a> HttpClientSession<'a> {
     pub fn new(order: &'a LaunchOrder, room: &Rc<AnswerRoom>, endpoint: &'a Endpoint, transport: Transport) -> Self {
         let known = order.known_lists.as_deref().map_or(&[][..], |lists| &lists.tools);
         let tools = Rc::new(ToolHeaders::new(Arc::clone(&order.log), known));
         let read_tools = (transport.era() == BackendEra::Modern).then(|| Rc::clone(&tools) as Rc<dyn ReadTools>);
         let opening = Opening::from(Some(transport.era()));
         let names_calls = transport != Transport::Sse;
-        let conversation = Conversation::new(order, room, opening, names_calls, read_tools);
+        let client_session = ClientSession::new(order, room, opening, names_calls, read_tools);
         Self {
             endpoint,
             transport,
             result_bytes_max: order.config.result_bytes_max,
-            profile: conversation.profile(),
-            link: Arc::clone(conversation.link()),
-            stop: Rc::clone(conversation.stop()),
-            conversation: RefCell::new(conversation),
+            profile: client_session.profile(),
+            link: Arc::clone(client_session.link()),
+            stop: Rc::clone(client_session.stop()),
+            client_session: RefCell::new(client_session),
             failed: Cell::default(),
             tools,
             post_url: RefCell::new(endpoint.url().clone()),
@@ -121,7 +121,7 @@ impl<'a> HttpConversation<'a> {
         }
     }
 
-    /// Moves messages until the conversation has to end. All calls have an end when this returns.
+    /// Moves messages until the client session has to end. All calls have an end when this returns.
     pub async fn hold(self, ending: &Ending) -> Held {
         tokio::select! {
             () = self.exchange(ending) => {}
@@ -130,10 +130,10 @@ impl<'a> HttpConversation<'a> {
         }
         let _ = timeout(LEAVE_TIME_MAX, self.leave()).await;
         let Self {
-            conversation, failed, ..
+            client_session, failed, ..
         } = self;
         let ended = LinkEnded::without_output("the connection was ended by the broker");
-        let ended = conversation.into_inner().close(ended);
+        let ended = client_session.into_inner().close(ended);
         match failed.get() {
             Failed::TryLater => Held::Ended(ended),
             Failed::OtherTransport => Held::OtherTransport(ended.to_string()),
@@ -240,7 +240,7 @@ impl<'a> HttpConversation<'a> {
                 if self.renew(&session).await.is_ok() {
                     continue;
                 }
-                return self.conversation.borrow_mut().response(number, Err(&error));
+                return self.client_session.borrow_mut().response(number, Err(&error));
             }
             let refusal = Refusal::read(response).await;
             if std::mem::take(&mut is_first) {
@@ -255,7 +255,7 @@ impl<'a> HttpConversation<'a> {
                 } else if refusal.code() == Some(HEADER_MISMATCH) && outgoing.is_tool_call() {
                     // The tool has changed: its new definition says which headers it wants.
                     let read = self.tools.read.notified();
-                    self.conversation.borrow().changes().add(&[ListKind::Tools]);
+                    self.client_session.borrow().changes().add(&[ListKind::Tools]);
                     if timeout(TOOLS_TIME_MAX, read).await.is_ok() {
                         continue;
                     }
@@ -292,7 +292,7 @@ impl<'a> HttpConversation<'a> {
             if failure.may_be_sent {
                 self.died(number, &reason);
             } else {
-                self.conversation.borrow().end(number, CallEnd::NotSent);
+                self.client_session.borrow().end(number, CallEnd::NotSent);
             }
         }
         self.note_failure(&reason);
@@ -301,10 +301,10 @@ impl<'a> HttpConversation<'a> {
     /// Ends a call whose answer is lost.
     fn died(&self, number: CallNumber, status: &str) {
         let ended = LinkEnded::without_output(status);
-        self.conversation.borrow().end(number, CallEnd::Died(Arc::new(ended)));
+        self.client_session.borrow().end(number, CallEnd::Died(Arc::new(ended)));
     }
 
-    /// Counts a failure. With too many of them the conversation ends, so that calls fail at once and the server is tried
+    /// Counts a failure. With too many of them the client session ends, so that calls fail at once and the server is tried
     /// again with growing pauses.
     fn note_failure(&self, reason: &str) {
         let now_ms = now().mono_ms;
@@ -333,8 +333,8 @@ impl<'a> HttpConversation<'a> {
             self.note_failure(&refusal.to_string());
         }
         match &refusal.error {
-            Some(error) => self.conversation.borrow_mut().response(number, Err(error.get())),
-            None => self.conversation.borrow().end(
+            Some(error) => self.client_session.borrow_mut().response(number, Err(error.get())),
+            None => self.client_session.borrow().end(
                 number,
                 CallEnd::HttpError {
                     status: refusal.status,
@@ -387,7 +387,7 @@ impl<'a> HttpConversation<'a> {
             return Some((number, error));
         }
         if outgoing.is_opening() {
-            if !self.conversation.borrow().was_agreed() {
+            if !self.client_session.borrow().was_agreed() {
                 self.failed.set(Failed::OtherTransport);
                 let answer = if kind.is_empty() { "nothing" } else { &kind };
                 self.stop.set(format!("it answers with HTTP {status} and {answer}"));
@@ -404,17 +404,17 @@ impl<'a> HttpConversation<'a> {
                 reason,
                 retry_after,
             };
-            self.conversation.borrow().end(number, end);
+            self.client_session.borrow().end(number, end);
         }
         None
     }
 
     fn count(&self, direction: Direction, len: usize) {
-        self.conversation.borrow().counters().bytes.add(direction, len as u64);
+        self.client_session.borrow().counters().bytes.add(direction, len as u64);
     }
 
     fn too_large(&self, number: CallNumber) {
         let limit = self.result_bytes_max;
-        self.conversation.borrow().end(number, CallEnd::TooLarge { limit });
+        self.client_session.borrow().end(number, CallEnd::TooLarge { limit });
     }
 }

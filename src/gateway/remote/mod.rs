@@ -1,7 +1,7 @@
 //! Backends behind a URL: Streamable HTTP of both eras, HTTP+SSE, and WebSocket.
 //!
 //! `endpoint` sends requests, with the headers of the configuration and within one origin, to addresses that `resolver`
-//! allows. `http` and `websocket` move the messages of a conversation (`http/receiving` those of the server); `transport`
+//! allows. `http` and `websocket` move the messages of a client session (`http/receiving` those of the server); `transport`
 //! names the kinds of the first, `refusal` reads responses as a
 //! whole, `outgoing` says which headers repeat parts of a message, and `event_stream` decodes server-sent
 //! events. These two are pure.
@@ -24,7 +24,7 @@ use actors::{
 
 use endpoint::Endpoint;
 pub use endpoint::names_link_local;
-use http::HttpConversation;
+use http::HttpClientSession;
 pub use resolver::LINK_LOCAL;
 use transport::{Held, Transport};
 
@@ -46,7 +46,7 @@ pub async fn run(
     }
     let mut answers = Vec::new();
     for &transport in transports(order.known_era, transport) {
-        match HttpConversation::new(order, room, &endpoint, transport)
+        match HttpClientSession::new(order, room, &endpoint, transport)
             .hold(ending)
             .await
         {

@@ -1,4 +1,4 @@
-//! The transports over HTTP, and how a conversation over one of them ends.
+//! The transports over HTTP, and how a client session over one of them ends.
 
 use std::{fmt, sync::Arc};
 
@@ -34,7 +34,7 @@ impl fmt::Display for Transport {
     }
 }
 
-/// How a conversation has ended.
+/// How a client session has ended.
 pub enum Held {
     /// As instances end; another one may be started.
     Ended(Arc<LinkEnded>),

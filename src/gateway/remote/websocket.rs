@@ -1,4 +1,4 @@
-//! A conversation over a WebSocket: one text message for each message of MCP.
+//! A client session over a WebSocket: one text message for each message of MCP.
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use tokio::{
 use super::endpoint::Endpoint;
 use crate::gateway::{
     answer_room::AnswerRoom,
-    conversation::Conversation,
+    client_session::ClientSession,
     ending::Ending,
     openings::{Attempt, try_openings},
 };
@@ -40,14 +40,14 @@ pub async fn run(order: &LaunchOrder, room: &Rc<AnswerRoom>, endpoint: &Endpoint
         };
         let socket = socket.map_err(|status| InstanceEvent::Ended(Arc::new(LinkEnded::without_output(status))))?;
         let (write, read) = socket.split();
-        let conversation = Conversation::new(order, room, opening, false, None);
-        Ok(hold(conversation, (write, read), message_len_max, ending).await)
+        let client_session = ClientSession::new(order, room, opening, false, None);
+        Ok(hold(client_session, (write, read), message_len_max, ending).await)
     })
     .await
 }
 
 async fn hold<E: std::fmt::Display>(
-    mut conversation: Conversation<'_>,
+    mut client_session: ClientSession<'_>,
     (mut write, read): (
         impl Sink<Message, Error = E> + Unpin,
         impl Stream<Item = Result<Frame, E>> + Unpin,
@@ -55,21 +55,21 @@ async fn hold<E: std::fmt::Display>(
     message_len_max: usize,
     ending: &Ending,
 ) -> Attempt {
-    let (link, counters) = (Arc::clone(conversation.link()), Arc::clone(conversation.counters()));
-    let stop = Rc::clone(conversation.stop());
+    let (link, counters) = (Arc::clone(client_session.link()), Arc::clone(client_session.counters()));
+    let stop = Rc::clone(client_session.stop());
     let heard = Heard::new();
     let status = tokio::select! {
-        status = receive(&mut conversation, read, message_len_max, &heard) => status,
+        status = receive(&mut client_session, read, message_len_max, &heard) => status,
         status = send(&link, &mut write, &heard, &counters) => status,
         () = stop.wait() => String::new(),
         () = ending.asked() => "the connection was ended by the broker".to_owned(),
     };
     let _ = timeout(CLOSE_TIME_MAX, write.send(Message::Close(None))).await;
-    let was_agreed = conversation.was_agreed();
+    let was_agreed = client_session.was_agreed();
     Attempt {
         was_agreed,
         has_read: true,
-        ended: conversation.close(LinkEnded::without_output(status)),
+        ended: client_session.close(LinkEnded::without_output(status)),
     }
 }
 
@@ -94,7 +94,7 @@ impl Heard {
 
 /// Reads messages until the connection ends. Returns why it has ended.
 async fn receive<E: std::fmt::Display>(
-    conversation: &mut Conversation<'_>,
+    client_session: &mut ClientSession<'_>,
     mut read: impl Stream<Item = Result<Frame, E>> + Unpin,
     message_len_max: usize,
     heard: &Heard,
@@ -140,14 +140,14 @@ async fn receive<E: std::fmt::Display>(
             return format!("a message has more than {message_len_max} bytes");
         }
         if let Some(text) = whole {
-            conversation
+            client_session
                 .counters()
                 .bytes
                 .add(Direction::Received, text.len() as u64);
-            conversation.text(&String::from_utf8_lossy(&text));
+            client_session.text(&String::from_utf8_lossy(&text));
         }
-        conversation.take_waiting().deliver().await;
-        match conversation.end_of_read() {
+        client_session.take_waiting().deliver().await;
+        match client_session.end_of_read() {
             Some(pause) => sleep(pause).await,
             None => yield_now().await,
         }

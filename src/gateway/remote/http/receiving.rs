@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{HttpConversation, awaited::Awaited};
+use super::{HttpClientSession, awaited::Awaited};
 use crate::gateway::{
     probe::Probe,
     remote::{
@@ -31,7 +31,7 @@ const AFTER_ANSWER: Duration = Duration::from_millis(50);
 const STREAM_PAUSE: Duration = Duration::from_secs(1);
 const STREAM_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-impl HttpConversation<'_> {
+impl HttpClientSession<'_> {
     /// Reads a body that is one message.
     pub(super) async fn take_body(&self, awaited: &Awaited, number: CallNumber, response: Response) {
         match read_body_in_turn(response, self.result_bytes_max, &self.long_turns).await {
@@ -42,11 +42,11 @@ impl HttpConversation<'_> {
                     return;
                 }
                 let undelivered = {
-                    let mut conversation = self.conversation.borrow_mut();
-                    conversation.text_of(Some(number), &text);
+                    let mut client_session = self.client_session.borrow_mut();
+                    client_session.text_of(Some(number), &text);
                     // Nothing more of this body is read.
-                    let _ = conversation.end_of_read();
-                    conversation.take_waiting()
+                    let _ = client_session.end_of_read();
+                    client_session.take_waiting()
                 };
                 undelivered.deliver().await;
             }
@@ -98,7 +98,7 @@ impl HttpConversation<'_> {
     /// Whether the answer to a request has not come.
     fn is_awaited(&self, number: CallNumber) -> bool {
         if Probe::is_opening(number) {
-            !self.conversation.borrow().was_agreed() && !self.stop.is_set()
+            !self.client_session.borrow().was_agreed() && !self.stop.is_set()
         } else {
             self.link.has_call(number)
         }
@@ -133,7 +133,7 @@ impl HttpConversation<'_> {
                 self.too_large(number);
                 return Ok(());
             }
-            let undelivered = self.conversation.borrow_mut().take_waiting();
+            let undelivered = self.client_session.borrow_mut().take_waiting();
             undelivered.deliver().await;
             // A server has one stream that answers no request.
             if number.is_none() || decoder.buffered_len() <= LONG_LEN {
@@ -141,7 +141,7 @@ impl HttpConversation<'_> {
             } else if turn.is_none() {
                 turn = self.long_turns.acquire().await.ok();
             }
-            let pause = self.conversation.borrow_mut().end_of_read();
+            let pause = self.client_session.borrow_mut().end_of_read();
             match pause {
                 Some(pause) => sleep(pause).await,
                 None => yield_now().await,
@@ -155,12 +155,12 @@ impl HttpConversation<'_> {
 
     /// Takes an event of the stream that answers this request, or of another one.
     fn event(&self, number: Option<CallNumber>, event: Event<'_>) {
-        let mut conversation = self.conversation.borrow_mut();
+        let mut client_session = self.client_session.borrow_mut();
         match event {
-            Event::Data { name: "message", data } => conversation.text_of(number, data),
+            Event::Data { name: "message", data } => client_session.text_of(number, data),
             Event::Data { .. } => {}
-            Event::TooLong(frame) => conversation.too_long(frame, self.result_bytes_max),
-            Event::NotUtf8(data) => conversation.text_of(number, &String::from_utf8_lossy(data)),
+            Event::TooLong(frame) => client_session.too_long(frame, self.result_bytes_max),
+            Event::NotUtf8(data) => client_session.text_of(number, &String::from_utf8_lossy(data)),
         }
     }
 

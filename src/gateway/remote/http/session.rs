@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 
-use super::{HttpConversation, SESSION_ID, Session};
+use super::{HttpClientSession, SESSION_ID, Session};
 use crate::gateway::{
     probe::{Opening, Probe},
     remote::{
@@ -13,14 +13,14 @@ use crate::gateway::{
     },
 };
 
-impl HttpConversation<'_> {
+impl HttpClientSession<'_> {
     /// Adds the headers that name the session and the agreed version.
     pub(super) fn add_legacy_headers(&self, session: &Session, headers: &mut HeaderMap) {
         if let Some(id) = session {
             headers.insert(SESSION_ID, id.clone());
         }
-        let conversation = self.conversation.borrow();
-        if let Some(Ok(version)) = conversation.protocol_version().map(HeaderValue::try_from) {
+        let client_session = self.client_session.borrow();
+        if let Some(Ok(version)) = client_session.protocol_version().map(HeaderValue::try_from) {
             headers.insert(PROTOCOL_VERSION, version);
         }
     }
@@ -56,7 +56,7 @@ impl HttpConversation<'_> {
         *self.session.borrow_mut() = session;
         self.renewed.notify_waiters();
         // The server may have been started again, in another version.
-        self.conversation.borrow().has_other_session();
+        self.client_session.borrow().has_other_session();
         Ok(())
     }
 

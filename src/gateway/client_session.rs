@@ -1,4 +1,4 @@
-//! The conversation with one instance of a backend: what is said to it first, and what becomes of the messages that it sends.
+//! The client session with one instance of a backend: what is said to it first, and what becomes of the messages that it sends.
 //! It knows nothing of pipes and sockets: `pipes` and `remote` move the messages.
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
@@ -38,7 +38,7 @@ const GARBAGE_BYTES_MAX: usize = 200;
 /// How long the answer to the first ping is awaited. Servers that do not know it may not answer.
 const PING_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Why a conversation has to end before its connection does.
+/// Why a client session has to end before its connection does.
 #[derive(Default)]
 pub struct Stop {
     reason: RefCell<Option<String>>,
@@ -46,18 +46,18 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Ends the conversation. The first reason counts.
+    /// Ends the client session. The first reason counts.
     pub fn set(&self, reason: String) {
         self.reason.borrow_mut().get_or_insert(reason);
         self.wake.notify_one();
     }
 
-    /// Whether the conversation has to end.
+    /// Whether the client session has to end.
     pub fn is_set(&self) -> bool {
         self.reason.borrow().is_some()
     }
 
-    /// Waits until the conversation has to end.
+    /// Waits until the client session has to end.
     pub async fn wait(&self) {
         while !self.is_set() {
             self.wake.notified().await;
@@ -71,7 +71,7 @@ impl Stop {
 }
 
 /// The messages between the broker and one instance. Dropping it ends all its calls.
-pub struct Conversation<'a> {
+pub struct ClientSession<'a> {
     order: &'a LaunchOrder,
     link: Arc<FrameLink>,
     room: Rc<AnswerRoom>,
@@ -133,8 +133,8 @@ struct Garbage {
     shown: u32,
 }
 
-impl<'a> Conversation<'a> {
-    /// A conversation whose opening waits in its link. `names_calls` says that its connection tells which call a request of
+impl<'a> ClientSession<'a> {
+    /// A client session whose opening waits in its link. `names_calls` says that its connection tells which call a request of
     /// the backend belongs to. `read_tools` looks at each list of tools before it is reported.
     pub fn new(
         order: &'a LaunchOrder,
@@ -187,7 +187,7 @@ impl<'a> Conversation<'a> {
         self.profile
     }
 
-    /// Ends the conversation.
+    /// Ends the client session.
     pub fn stop(&self) -> &Rc<Stop> {
         &self.stop
     }
@@ -229,7 +229,7 @@ impl<'a> Conversation<'a> {
         self.flood.pause()
     }
 
-    /// Ends all calls. Returns how the conversation ended: as it had to, or else by the end of its connection.
+    /// Ends all calls. Returns how the client session ended: as it had to, or else by the end of its connection.
     pub fn close(self, mut ended: LinkEnded) -> Arc<LinkEnded> {
         if let Some(reason) = self.stop.reason() {
             ended.status = reason;
@@ -536,7 +536,7 @@ fn bytes_of(text: &str) -> Box<[u8]> {
     text.as_bytes().into()
 }
 
-impl Drop for Conversation<'_> {
+impl Drop for ClientSession<'_> {
     fn drop(&mut self) {
         self.link.close(&Arc::default());
     }
