@@ -15,7 +15,7 @@ use std::{
 
 use crate::{
     clock::{Now, millis, now},
-    rest,
+    idle,
 };
 
 /// Time between two beats of a thread.
@@ -127,9 +127,9 @@ pub async fn beat_forever() {
     loop {
         tokio::time::sleep(BEAT_INTERVAL).await;
         SILENCE_CLOCK.record_beat(&beat, now());
-        if rest::is_idle() {
+        if idle::is_idle() {
             SILENCE_CLOCK.suspend(&beat);
-            rest::while_idle(rest::REST_MAX).await;
+            idle::while_idle(idle::IDLE_PAUSE_MAX).await;
             SILENCE_CLOCK.record_beat(&beat, now());
         }
     }

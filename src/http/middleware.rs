@@ -10,7 +10,7 @@ use actix_web::{
     middleware::Next,
 };
 
-use actors::rest;
+use actors::idle;
 use serde_json::Value;
 
 use super::{
@@ -34,7 +34,7 @@ pub async fn admit<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let _awake = rest::keep_awake();
+    let _awake = idle::keep_awake();
     let (route, method) = (route_of(&request), request.method().clone());
     let admitted = admit_uncounted(request, next).await.map(log_refusal);
     let status = match &admitted {

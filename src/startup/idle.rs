@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use actors::rest;
+use actors::idle;
 
 use super::local::LocalTransports;
 use crate::transport::Connections;
@@ -26,10 +26,10 @@ pub async fn wait(connections: &Connections, transports: &LocalTransports, idle_
         if connections.has_clients() {
             connections.wait_until_no_clients().await;
             // The last client may have been silent for long.
-            rest::mark_activity();
+            idle::mark_activity();
         }
         if transports.has_fifo_client().await {
-            rest::mark_activity();
+            idle::mark_activity();
         }
         let has_upgrade = transports.has_upgrade() || local::is_replaced();
         let wanted = if has_upgrade {
@@ -37,7 +37,7 @@ pub async fn wait(connections: &Connections, transports: &LocalTransports, idle_
         } else {
             idle_shutdown
         };
-        let quiet = rest::quiet_for();
+        let quiet = idle::quiet_for();
         if quiet < wanted {
             // A client that leaves may have brought a newer version.
             let pause = tokio::time::sleep(wanted.saturating_sub(quiet).max(PAUSE_MIN));
@@ -51,6 +51,6 @@ pub async fn wait(connections: &Connections, transports: &LocalTransports, idle_
             tracing::info!(?idle_shutdown, has_upgrade, "no client uses the broker: it stops");
             return;
         }
-        rest::mark_activity();
+        idle::mark_activity();
     }
 }

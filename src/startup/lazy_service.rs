@@ -11,7 +11,7 @@ use std::{
 };
 
 use actix_service::{Service, ServiceFactory};
-use actors::rest;
+use actors::idle;
 
 /// The pause between two checks whether an unused service can be dropped.
 const CHECK_INTERVAL: Duration = Duration::from_secs(6);
@@ -76,7 +76,7 @@ where
     async fn drop_when_idle(self: Rc<Self>) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            if self.active.get() == 0 && rest::is_idle() {
+            if self.active.get() == 0 && idle::is_idle() {
                 self.built.take();
                 return self.is_watched.set(false);
             }

@@ -3,7 +3,7 @@
 use std::{future, io, os::unix::fs::FileTypeExt, os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
 
 use actix_rt::ArbiterHandle;
-use actors::rest;
+use actors::idle;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::transport::{
@@ -118,7 +118,7 @@ impl LocalTransports {
         // A request or a call that came meanwhile was noted as activity.
         let is_used = connections.has_clients()
             || has_socket_clients
-            || rest::quiet_for() < LAST_CLIENTS_PAUSE
+            || idle::quiet_for() < LAST_CLIENTS_PAUSE
             || self.has_fifo_client().await;
         if !is_used {
             return true;

@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use actix_rt::task::JoinHandle;
 use actix_web::{App, HttpServer, dev::ServerHandle, middleware::from_fn, web};
-use actors::{clock::now, rest};
+use actors::{clock::now, idle};
 
 use crate::{
     http::{self, HttpState, OwnPort},
@@ -78,6 +78,6 @@ pub async fn sample(state: Arc<HttpState>) {
         if let Some(metrics) = state.metrics.get() {
             metrics.sample().await;
         }
-        rest::while_idle(rest::REST_MAX).await;
+        idle::while_idle(idle::IDLE_PAUSE_MAX).await;
     }
 }

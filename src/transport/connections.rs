@@ -11,9 +11,9 @@ use std::{
 
 use actors::{
     clock::Now,
+    idle::{self, AwakeGuard},
     metrics::{Labelled, METRICS, TransportKind},
     model::ProjectId,
-    rest::{self, AwakeGuard},
     session::{CloseReason, Connection},
 };
 use tokio::sync::{Notify, futures::Notified};
@@ -169,7 +169,7 @@ impl Connections {
             id,
             kind,
             is_standing,
-            _awake: (kind != TransportKind::Local).then(rest::keep_awake),
+            _awake: (kind != TransportKind::Local).then(idle::keep_awake),
         })
     }
 

@@ -21,12 +21,12 @@ use crate::{
     desk::DeskShared,
     directory::Directory,
     gateway::GatewayHandle,
+    idle,
     metrics::ProjectCounters,
     model::{ActorKind, DeadLetterReason, ProjectEvent, ProjectId, ProtocolName, SessionId},
     ops::{OrderedOps, then},
     policy::{ProjectPolicy, ProjectSettings},
     registry::{RefreshCatalog, Registry},
-    rest,
     session::{EndSession, KillSession, Member, SessionEnded},
     storage::{Op, Store, StoreError},
     supervise::{ActorMetrics, Address, Envelope},
@@ -213,7 +213,7 @@ impl Project {
     fn sweep_later(next_within: Duration, ctx: &mut Context<Self>) {
         let pause = async move {
             tokio::time::sleep(SWEEP_INTERVAL).await;
-            rest::while_idle(next_within.saturating_sub(SWEEP_INTERVAL)).await;
+            idle::while_idle(next_within.saturating_sub(SWEEP_INTERVAL)).await;
         };
         ctx.spawn(wrap_future(pause).map(|(), project: &mut Self, ctx| project.sweep(ctx)));
     }

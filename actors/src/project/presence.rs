@@ -8,9 +8,9 @@ use actix::{ActorFutureExt, AsyncContext, Context, Handler, fut::wrap_future};
 use super::{actor::Project, heartbeats::LastSeen, messages::KeepHeartbeats};
 use crate::{
     clock::now,
+    idle,
     model::{BrokerError, SessionId},
     ops::then,
-    rest,
     session::SessionShared,
     storage::{Heartbeat, Op, Roster},
     supervise::Envelope,
@@ -49,7 +49,7 @@ impl Project {
     pub(super) fn keep_heartbeats_later(&self, ctx: &mut Context<Self>) {
         let interval = (self.settings.presence.stale_after / 3).max(KEEP_INTERVAL_MIN);
         let pause = async move {
-            rest::while_idle(rest::REST_MAX).await;
+            idle::while_idle(idle::IDLE_PAUSE_MAX).await;
             tokio::time::sleep(interval).await;
         };
         ctx.spawn(wrap_future(pause).map(|(), project: &mut Self, ctx| {

@@ -32,13 +32,13 @@ use super::{
 };
 use crate::{
     clock::{fine_ns, millis, now},
+    idle::{IDLE_PAUSE_MAX, while_idle},
     metrics::{METRICS, ProjectCounters, StoreOperation},
     model::{
         ActorKind, DeadLetterReason, MissingSession, PresenceTimeouts, ProjectEvent, ProjectId, SessionChange,
         SessionId, SessionName, SessionStatus, WakePreference,
     },
     ops::OrderedOps,
-    rest::{REST_MAX, while_idle},
     storage::{Depth, Op, Store, StoreError},
     supervise::ActorMetrics,
 };
@@ -246,7 +246,7 @@ impl Session {
         let delay = Duration::from_millis(mono_ms.saturating_sub(now().mono_ms));
         // The presence of a client that is here does not change with time.
         let rest_max = if self.shared.is_here() {
-            REST_MAX
+            IDLE_PAUSE_MAX
         } else {
             Duration::ZERO
         };

@@ -13,9 +13,9 @@ use std::{
 
 use actors::{
     clock::{self, Now},
+    idle,
     model::{BrokerError, ConnectionId, MessageId, TraceContext},
     project::PreparedSend,
-    rest,
     router::RouteAnswer,
     session::{Connection, Member, MessagesWritten, ReadAt, Writable},
 };
@@ -134,7 +134,7 @@ impl Peer {
 
     /// Begins a read: the frames that follow were read at `at`.
     pub fn begin_read(&mut self, at: ReadAt, now: Now) {
-        rest::mark_activity();
+        idle::mark_activity();
         self.context.set_read_at(at);
         self.busy_since_ms = now.mono_ms;
         self.read_busy_ms = (!self.context.worker_time.is_used_up()).then_some(0);

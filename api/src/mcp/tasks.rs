@@ -18,8 +18,8 @@ use std::{
 use actors::{
     clock::{Now, millis, now, rfc3339_text},
     gateway::ServerInfo,
+    idle::{self, AwakeGuard},
     model::{ProjectId, ReplicaId, SessionId},
-    rest::{self, AwakeGuard},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
@@ -320,7 +320,7 @@ impl Task {
             unclaimed: Mutex::default(),
             tasks,
             result_len: AtomicUsize::new(0),
-            awake: Mutex::new(Some(rest::keep_awake())),
+            awake: Mutex::new(Some(idle::keep_awake())),
         }
     }
 

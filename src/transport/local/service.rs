@@ -11,8 +11,8 @@ use std::{
 use actors::{
     clock::{now, rfc3339_text},
     gateway::GatewayHandle,
+    idle,
     model::SessionStatus,
-    rest,
     session::Member,
 };
 use serde_json::{Map, Value, json};
@@ -214,7 +214,7 @@ impl ClientEntry {
             return Err(RpcError::new(INVALID_REQUEST, message));
         }
         // A call or a task under way counts as another client: it would be cut.
-        let others = connections.saturating_sub(1).max(usize::from(rest::is_kept_awake()));
+        let others = connections.saturating_sub(1).max(usize::from(idle::is_kept_awake()));
         let meeting = meet(&hello, state.upgrade.clone(), others).map_err(|refused| {
             let message = "Invalid Request: this broker speaks another version of the local protocol";
             RpcError::new(INVALID_REQUEST, message).with_data(json!(refused))

@@ -7,8 +7,8 @@ use std::{
 };
 
 use actors::{
+    idle::{self, AwakeGuard},
     model::{BrokerError, Rung, Rungs},
-    rest::{self, AwakeGuard},
     session::{Connection as _, Member, WakeAnswered},
 };
 use serde_json::{Value, json};
@@ -274,7 +274,7 @@ impl<S: LocalStream> Wire for LocalWire<S> {
         if S::HAS_MANY_CLIENTS {
             let is_busy = !peer.is_idle() || self.outbox.waiting_len() > 0;
             if is_busy != self.awake.is_some() {
-                self.awake = is_busy.then(rest::keep_awake);
+                self.awake = is_busy.then(idle::keep_awake);
             }
         }
         let is_same = peer.with_session(|member| self.session.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, member)));

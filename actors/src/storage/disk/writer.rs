@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     clock::{fine_ns, now},
+    idle::{self, IDLE_PAUSE_MAX},
     metrics::METRICS,
-    rest::{self, REST_MAX},
     storage::StoreError,
 };
 
@@ -54,7 +54,11 @@ impl<E: Engine> DiskWriter<E> {
         let _farewell = FailWaitersOnDrop(Arc::clone(&self.shared));
         let mut mode = self.check_space(DiskMode::Normal);
         loop {
-            let pause = if rest::is_idle() { REST_MAX } else { CHECK_INTERVAL };
+            let pause = if idle::is_idle() {
+                IDLE_PAUSE_MAX
+            } else {
+                CHECK_INTERVAL
+            };
             let written = match self.shared.commits.next_work(pause) {
                 Work::Commit(group) => self.commit(group),
                 Work::Purge(space) => self.purge(space),

@@ -14,7 +14,7 @@ use tokio::{sync::Notify, time::timeout};
 use crate::clock::{millis, now};
 
 /// The longest time between two rounds of upkeep of an idle process.
-pub const REST_MAX: Duration = Duration::from_secs(300);
+pub const IDLE_PAUSE_MAX: Duration = Duration::from_secs(300);
 /// How long nothing must have happened before the process rests.
 const REST_AFTER: Duration = Duration::from_secs(5);
 
@@ -101,7 +101,7 @@ pub fn quiet_for() -> Duration {
     now.since(ACTIVITY.found_at_ms.load(Ordering::SeqCst))
 }
 
-/// Waits while the process is idle, for `time_max` and for [`REST_MAX`] at most; returns at once if it is not. Returns
+/// Waits while the process is idle, for `time_max` and for [`IDLE_PAUSE_MAX`] at most; returns at once if it is not. Returns
 /// whether it waited.
 pub async fn while_idle(time_max: Duration) -> bool {
     let resumed = ACTIVITY.resumed.notified();
@@ -111,7 +111,7 @@ pub async fn while_idle(time_max: Duration) -> bool {
     if time_max.is_zero() || !is_idle() {
         return false;
     }
-    let _ = timeout(time_max.min(REST_MAX), resumed).await;
+    let _ = timeout(time_max.min(IDLE_PAUSE_MAX), resumed).await;
     true
 }
 
