@@ -61,7 +61,7 @@ impl EmbeddedBroker {
         observes_signals: bool,
     ) -> Result<Self, String> {
         let flags = SETTINGS.iter().chain(flags).map(|&(key, value)| (key, value.into()));
-        let loaded = config::load_with_origins(None, flags.collect::<Vec<Flag>>(), []);
+        let loaded = config::load_with_values(None, flags.collect::<Vec<Flag>>(), []);
         let (config, values) = loaded.map_err(|error| error.to_string())?;
         let (stop, stopped) = oneshot::channel();
         let (started, address) = mpsc::channel();

@@ -45,7 +45,7 @@ use crate::{
 };
 use api::{auth::AuthPolicy, mcp::Service};
 use common::{
-    config::{Config, Origin, SettingValue, Sources},
+    config::{Config, SettingValue, Source, Sources},
     exit, listen, telemetry,
 };
 
@@ -182,11 +182,11 @@ impl Application {
     pub fn show_settings(&self, values: Vec<SettingValue>) {
         let view = |value: SettingValue| SettingView {
             location: value.location(),
-            source: match &value.origin {
-                Origin::Default => "default",
-                Origin::File(_) => "file",
-                Origin::Env(_) => "environment",
-                Origin::Flag => "flag",
+            source: match &value.source {
+                Source::Default => "default",
+                Source::File(_) => "file",
+                Source::Env(_) => "environment",
+                Source::Flag => "flag",
             },
             name: value.name,
             value: value.value,

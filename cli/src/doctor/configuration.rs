@@ -1,7 +1,7 @@
 //! The configuration: whether a start accepts it, and where each value comes from.
 
 use super::{findings::Finding, setup::Setup};
-use common::config::Origin;
+use common::config::Source;
 
 /// The name of the check.
 pub const NAME: &str = "configuration";
@@ -16,7 +16,7 @@ pub fn check(setup: &Setup) -> Vec<Finding> {
             return vec![Finding::error(NAME, found).cure(cure)];
         }
     };
-    let given: Vec<_> = values.iter().filter(|value| value.origin != Origin::Default).collect();
+    let given: Vec<_> = values.iter().filter(|value| value.source != Source::Default).collect();
     let mut findings = vec![Finding::ok(NAME, checked(setup))];
     findings.push(match given.len() {
         0 => Finding::ok(NAME, "all settings have their defaults"),

@@ -55,7 +55,7 @@ impl Setup {
         };
         let settings = match of_user {
             Some((sources, _)) => sources.load(),
-            None => config::load_with_origins(file, flags, env.clone()),
+            None => config::load_with_values(file, flags, env.clone()),
         };
         let configured = settings.as_ref().ok().map(|(config, _)| local_url(config));
         if let (false, Some(url)) = (is_url_given, running.or(configured)) {

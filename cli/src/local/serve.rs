@@ -14,7 +14,7 @@ use rustix::{fs::Mode, process};
 use super::options::DevOptions;
 use crate::broker::{Broker, Serving};
 use common::{
-    config::{self, Config, DefaultValue, Flag, Origin, SettingValue, Sources, StorageKind},
+    config::{self, Config, DefaultValue, Flag, SettingValue, Source, Sources, StorageKind},
     exit,
     local::{
         Info, Instance, LifeLock, LocalPaths, LockError, Readiness, build_id, config_file_of_user, running_version,
@@ -216,7 +216,7 @@ impl Prepared {
         let is_own_port = self
             .values
             .iter()
-            .any(|value| value.name == "port" && value.origin != Origin::Default);
+            .any(|value| value.name == "port" && value.source != Source::Default);
         let Self {
             paths,
             config,

@@ -1,7 +1,7 @@
 //! The rules between settings.
 
 use super::{
-    error::{ConfigError, Origin, RawSetting},
+    error::{ConfigError, RawSetting, Source},
     layers::Layers,
     rules::{AdminKey, RedisAddress, Rule},
     table::Config,
@@ -93,7 +93,7 @@ fn check_redis(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
         });
     }
     let file = layers.given("redis_url_file");
-    if config.redis_url_file.is_some() && layers.given("redis_url").origin != Origin::Default {
+    if config.redis_url_file.is_some() && layers.given("redis_url").source != Source::Default {
         return Err(ConfigError::not_allowed(&file, "none together with redis_url"));
     }
     config.redis_address().map(drop).map_err(|reason| {
@@ -114,7 +114,7 @@ fn check_budgets(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     ];
     budgets
         .into_iter()
-        .filter(|(key, _)| layers.given(key).origin != Origin::Default)
+        .filter(|(key, _)| layers.given(key).source != Source::Default)
         .try_for_each(|budget| check_less(layers, payload, budget, ["less", "more"]))
 }
 
@@ -131,7 +131,7 @@ fn check_less<T: PartialOrd>(
     let (less, more) = (layers.given(less.0), layers.given(more.0));
     let bound =
         |word: &str, other: &RawSetting| format!("{word} than {} = {:?} ({})", other.key, other.text, other.location());
-    if less.origin == Origin::Default {
+    if less.source == Source::Default {
         return Err(ConfigError::not_allowed(&more, &bound(more_word, &less)));
     }
     Err(ConfigError::not_allowed(&less, &bound(less_word, &more)))

@@ -1,4 +1,4 @@
-//! Errors of the configuration, and the origin of each value.
+//! Errors of the configuration, and the source of each value.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use super::{names::ENV_PREFIX, one_line::one_line};
 
 /// Where the value of a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum Source {
     Default,
     File(PathBuf),
     /// The name of the variable.
@@ -14,8 +14,8 @@ pub enum Origin {
     Flag,
 }
 
-impl Origin {
-    /// How a key is spelled at this origin.
+impl Source {
+    /// How a key is spelled at this source.
     pub fn spell(&self, key: &str) -> String {
         match self {
             Self::Default | Self::File(_) => key.to_owned(),
@@ -35,28 +35,28 @@ impl Origin {
     }
 }
 
-/// The unparsed value of one setting and its origin.
+/// The unparsed value of one setting and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawSetting {
     pub key: String,
     pub text: String,
-    pub origin: Origin,
+    pub source: Source,
 }
 
 impl RawSetting {
     /// Where to change it: `--port`, `MCP_BROKER_PORT`, the path of the file, or `default`.
     pub fn location(&self) -> String {
-        self.origin.location(&self.key)
+        self.source.location(&self.key)
     }
 
-    /// Key, value and origin, as refusals begin.
+    /// Key, value and source, as refusals begin.
     fn shown(&self) -> String {
         let value = quoted_value(&self.key, &self.text);
         format!("{} = {value} ({})", self.key, self.location())
     }
 }
 
-/// Why the configuration is refused. One line that names the key, the value, its origin and the allowed values.
+/// Why the configuration is refused. One line that names the key, the value, its source and the allowed values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);

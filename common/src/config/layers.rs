@@ -1,15 +1,15 @@
-//! Merges flags, environment, file and defaults, in this order of precedence. Each value keeps its origin.
+//! Merges flags, environment, file and defaults, in this order of precedence. Each value keeps its source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use ::config::{File, FileFormat, Source, Value, ValueKind};
+use ::config::{File, FileFormat, Source as _, Value, ValueKind};
 
 use actors::model::BackendsConfig;
 
 use super::backends::{self, BACKENDS, BackendDefaults, PROJECTS, without_excerpt};
-use super::error::{ConfigError, Origin, RawSetting};
+use super::error::{ConfigError, RawSetting, Source};
 use super::guess::suggestion;
 use super::names::{CLIENT_ENVS, CONFIG_ENV, ENV_PREFIX};
 use super::rules::{NotAllowed, Rule, Shape};
@@ -61,7 +61,7 @@ impl Layers {
         let mut env = broker_variables(env);
         let config_env = env
             .remove(CONFIG_ENV)
-            .map(|path| (path, Origin::Env(CONFIG_ENV.to_owned())));
+            .map(|path| (path, Source::Env(CONFIG_ENV.to_owned())));
         let mut layers = Self {
             settings,
             defaults,
@@ -69,15 +69,15 @@ impl Layers {
             file: None,
             notes: Vec::new(),
         };
-        if let Some((path, origin)) = config_flag.map(|path| (path, Origin::Flag)).or(config_env) {
-            layers.add_file(Path::new(&path), origin)?;
+        if let Some((path, source)) = config_flag.map(|path| (path, Source::Flag)).or(config_env) {
+            layers.add_file(Path::new(&path), source)?;
         }
         for (name, value) in env {
             let key = name.replacen(ENV_PREFIX, "", 1).to_ascii_lowercase();
-            layers.add(given(key, value, Origin::Env(name))?)?;
+            layers.add(given(key, value, Source::Env(name))?)?;
         }
         for (key, value) in flags {
-            layers.add(given(key.to_owned(), value, Origin::Flag)?)?;
+            layers.add(given(key.to_owned(), value, Source::Flag)?)?;
         }
         layers.raise_thresholds();
         Ok(layers)
@@ -94,7 +94,7 @@ impl Layers {
         const STALE: &str = "stale_threshold";
         const DISCONNECT: &str = "disconnect_threshold";
         let span = |key: &str| parse_duration(self.given(key).text.trim());
-        let is_default = |key: &str| self.find(key).is_some() && self.given(key).origin == Origin::Default;
+        let is_default = |key: &str| self.find(key).is_some() && self.given(key).source == Source::Default;
         let (Some(heartbeat), Some(stale)) = (span(HEARTBEAT), span(STALE)) else {
             return;
         };
@@ -132,7 +132,7 @@ impl Layers {
         let default = || RawSetting {
             key: key.to_owned(),
             text: self.default_of(key),
-            origin: Origin::Default,
+            source: Source::Default,
         };
         self.given.get(key).cloned().unwrap_or_else(default)
     }
@@ -167,8 +167,8 @@ impl Layers {
                 given.location()
             ));
         }
-        let is_spelled = |setting: &&Setting| match &given.origin {
-            Origin::Env(name) => *name == setting.env(),
+        let is_spelled = |setting: &&Setting| match &given.source {
+            Source::Env(name) => *name == setting.env(),
             _ => true,
         };
         let setting = self
@@ -181,13 +181,13 @@ impl Layers {
 
     fn unknown(&self, given: &RawSetting) -> ConfigError {
         let mut keys: Vec<&str> = self.settings.iter().map(|setting| setting.key).collect();
-        match given.origin {
-            Origin::Env(_) => keys.push("config"),
-            Origin::File(_) => keys.extend(["backends", "projects"]),
-            Origin::Default | Origin::Flag => {}
+        match given.source {
+            Source::Env(_) => keys.push("config"),
+            Source::File(_) => keys.extend(["backends", "projects"]),
+            Source::Default | Source::Flag => {}
         }
         let successor = SUCCESSORS.iter().find(|(name, _)| *name == given.key);
-        let spell = |key: &str| given.origin.spell(key);
+        let spell = |key: &str| given.source.spell(key);
         let suggestion = match successor {
             Some((_, key)) => format!("did you mean {}?", spell(key)),
             None => suggestion(&given.key, &keys, spell, "mcp-broker serve --help"),
@@ -195,9 +195,9 @@ impl Layers {
         ConfigError::unknown(given, &suggestion)
     }
 
-    fn add_file(&mut self, path: &Path, origin: Origin) -> Result<(), ConfigError> {
+    fn add_file(&mut self, path: &Path, source: Source) -> Result<(), ConfigError> {
         let (key, text) = ("config".to_owned(), path.display().to_string());
-        let file = RawSetting { key, text, origin };
+        let file = RawSetting { key, text, source };
         let table = read_file(path).map_err(|reason| ConfigError::file(&file, &reason))?;
         let (tables, settings): (BTreeMap<_, _>, BTreeMap<_, _>) = table
             .into_iter()
@@ -207,10 +207,10 @@ impl Layers {
             tables,
         });
         let mut entries = settings.into_iter();
-        entries.try_for_each(|(key, value)| self.add_entry(key, &value, Origin::File(path.to_owned())))
+        entries.try_for_each(|(key, value)| self.add_entry(key, &value, Source::File(path.to_owned())))
     }
 
-    fn add_entry(&mut self, key: String, value: &Value, origin: Origin) -> Result<(), ConfigError> {
+    fn add_entry(&mut self, key: String, value: &Value, source: Source) -> Result<(), ConfigError> {
         let setting = self.find(&key);
         let is_list = setting.is_some_and(|setting| matches!(setting.shape, Shape::Many(_)));
         let text = if is_list { list_text(value) } else { scalar_text(value) };
@@ -218,7 +218,7 @@ impl Layers {
         let given = RawSetting {
             key,
             text: shown,
-            origin,
+            source,
         };
         match setting {
             Some(setting) if text.is_none() => Err(ConfigError::not_allowed(&given, &(setting.allowed)())),
@@ -287,13 +287,13 @@ fn is_service_link(services: &BTreeSet<String>, name: &str, value: &str) -> bool
         })
 }
 
-fn given(key: String, value: OsString, origin: Origin) -> Result<RawSetting, ConfigError> {
+fn given(key: String, value: OsString, source: Source) -> Result<RawSetting, ConfigError> {
     match value.into_string() {
-        Ok(text) => Ok(RawSetting { key, text, origin }),
+        Ok(text) => Ok(RawSetting { key, text, source }),
         Err(value) => {
             let text = value.to_string_lossy().into_owned();
             Err(ConfigError::not_allowed(
-                &RawSetting { key, text, origin },
+                &RawSetting { key, text, source },
                 "text in UTF-8",
             ))
         }

@@ -15,12 +15,12 @@ mod kinds;
 mod layers;
 mod names;
 mod one_line;
-mod origins;
 mod rules;
 mod server_url;
 mod setting;
 mod span;
 mod table;
+mod values;
 mod web_rules;
 
 use std::{ffi::OsString, path::PathBuf};
@@ -28,7 +28,7 @@ use std::{ffi::OsString, path::PathBuf};
 pub use backends::{BackendDefaults, check_backends, parse_backends, parse_table};
 pub use docs::settings_markdown;
 pub use error::quoted_value;
-pub use error::{ConfigError, Origin};
+pub use error::{ConfigError, Source};
 pub use file_pattern::FilePattern;
 pub use guess::{few, nearest_name, suggestion};
 pub use kinds::{ClarifyBy, GatewayCommands, GatewayPrefix, LogFormat, RedisFallback, StorageKind};
@@ -38,12 +38,12 @@ pub use names::{
     NOTIFY_TEXT_ENV, URL_ENV, WAKE_ENV, unused_variables,
 };
 pub use one_line::one_line;
-pub use origins::SettingValue;
 pub use rules::{Integer, Rule, Size, Span};
 pub use rules::{RedisUrl, Shape, check_log_filter};
 pub use server_url::parse_url;
 pub use setting::Setting;
 pub use table::{Config, SETTINGS};
+pub use values::SettingValue;
 pub use web_rules::{DeskSecret, NtfyTopic, WebUrl};
 pub use web_rules::{OptionalTopic, OptionalWebUrl};
 
@@ -62,14 +62,14 @@ pub fn load(
     flags: Vec<Flag>,
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Config, ConfigError> {
-    load_with_origins(config_flag, flags, env).map(|(config, _)| config)
+    load_with_values(config_flag, flags, env).map(|(config, _)| config)
 }
 
 /// Reads the configuration like [`load`], and also returns where each value came from.
 ///
 /// # Errors
 /// Those of [`load`].
-pub fn load_with_origins(
+pub fn load_with_values(
     config_flag: Option<OsString>,
     flags: Vec<Flag>,
     env: impl IntoIterator<Item = (OsString, OsString)>,
@@ -106,7 +106,7 @@ impl Sources {
     }
 }
 
-/// Reads the configuration like [`load_with_origins`], over defaults that replace those of the settings.
+/// Reads the configuration like [`load_with_values`], over defaults that replace those of the settings.
 ///
 /// # Errors
 /// Those of [`load`].
@@ -119,7 +119,7 @@ pub fn load_over(
     let layers = Layers::read_all(SETTINGS, defaults, config_flag, flags, env)?;
     let config = table::read(&layers)?;
     checks::check_between_settings(&config, &layers)?;
-    Ok((config, origins::values(&layers)))
+    Ok((config, values::values(&layers)))
 }
 
 #[cfg(test)]

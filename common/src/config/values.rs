@@ -1,6 +1,6 @@
 //! The settings as they are in force, each with the place that its value came from.
 
-use super::{error::Origin, layers::Layers, setting::Setting, table::SETTINGS};
+use super::{error::Source, layers::Layers, setting::Setting, table::SETTINGS};
 
 /// What stands for a secret value.
 const HIDDEN: &str = "***";
@@ -15,7 +15,7 @@ pub struct SettingValue {
     /// The default of this broker; `None` where the setting has none.
     pub default: Option<String>,
     /// Where the value came from.
-    pub origin: Origin,
+    pub source: Source,
     /// Whether `value` is hidden.
     pub is_secret: bool,
 }
@@ -24,21 +24,21 @@ impl SettingValue {
     fn of(setting: &Setting, layers: &Layers) -> Self {
         let given = layers.given(setting.key);
         let text = given.text.trim();
-        let is_secret = given.origin != Origin::Default && is_secret(setting.key, text);
+        let is_secret = given.source != Source::Default && is_secret(setting.key, text);
         let value = if is_secret { HIDDEN } else { text };
         let filled = |text: String| (!text.is_empty()).then_some(text);
         Self {
             name: setting.key,
             value: (!text.is_empty()).then(|| value.to_owned()),
             default: filled(layers.default_of(setting.key)),
-            origin: given.origin,
+            source: given.source,
             is_secret,
         }
     }
 
     /// Where to change the value: `--port`, `MCP_BROKER_PORT`, the path of the file, or `default`.
     pub fn location(&self) -> String {
-        self.origin.location(self.name)
+        self.source.location(self.name)
     }
 }
 
@@ -57,7 +57,7 @@ pub fn values(layers: &Layers) -> Vec<SettingValue> {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::{load_over, load_with_origins};
+    use crate::config::{load_over, load_with_values};
 
     #[test]
     fn a_value_says_where_it_came_from_and_hides_a_secret() {
@@ -65,7 +65,7 @@ mod tests {
             ("MCP_BROKER_ADMIN_KEY".into(), "an-admin-key-of-some-length".into()),
             ("MCP_BROKER_REDIS_URL".into(), "redis://:hunter2@cache".into()),
         ];
-        let (_, values) = load_with_origins(None, vec![("port", "9000".into())], env).unwrap();
+        let (_, values) = load_with_values(None, vec![("port", "9000".into())], env).unwrap();
         let shown = |name: &str| {
             let value = values.iter().find(|value| value.name == name).unwrap();
             (value.value.as_deref(), value.location(), value.is_secret)
