@@ -4,7 +4,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use actors::{
-    gateway::{BackendShared, CallOutcome, Direction, ListKind, StartReason},
+    gateway::{BackendShared, CallStatus, Direction, ListKind, StartReason},
     metrics::{Labelled, open_project},
     model::BackendOrigin,
     project::ProjectHandle,
@@ -45,7 +45,7 @@ pub fn put_backends(families: &mut Families, projects: &[ProjectHandle]) {
         families,
         catalog::BACKEND_CALLS,
         &backends,
-        CallOutcome::ALL,
+        CallStatus::ALL,
         |backend, outcome| backend.counters.calls.get(outcome),
     );
     let figures: [(Metric, Read); 6] = [

@@ -16,7 +16,7 @@ use crate::{
 
 label! {
     /// How a call of a backend ended.
-    CallOutcome {
+    CallStatus {
         /// The backend has answered with a result, or asks its caller.
         Ok = "ok",
         /// The backend has answered with a result that says that its tool failed.
@@ -32,7 +32,7 @@ label! {
     }
 }
 
-impl CallOutcome {
+impl CallStatus {
     /// The outcome of a call that fails in the gateway.
     #[must_use]
     pub const fn of(failure: &BackendFailure) -> Self {
@@ -116,7 +116,7 @@ impl<L, const N: usize> Default for Counts<L, N> {
 #[derive(Debug, Default)]
 pub struct BackendCounters {
     /// Calls that have ended.
-    pub calls: Counts<CallOutcome, { CallOutcome::LEN }>,
+    pub calls: Counts<CallStatus, { CallStatus::LEN }>,
     /// From the arrival of a call until its end.
     pub call_time: Histogram<1>,
     /// Calls that are open, waiting ones included.
@@ -153,12 +153,12 @@ impl BackendCounters {
 
     /// Calls that ended with a result of the backend.
     pub fn answered(&self) -> u64 {
-        self.calls.sum(&[CallOutcome::Ok, CallOutcome::ToolError])
+        self.calls.sum(&[CallStatus::Ok, CallStatus::ToolError])
     }
 
     /// Calls that ended with an error, of the backend or of the gateway.
     pub fn failed(&self) -> u64 {
-        use CallOutcome::{Died, Error, Refused, TimedOut};
+        use CallStatus::{Died, Error, Refused, TimedOut};
         self.calls.sum(&[Error, TimedOut, Died, Refused])
     }
 

@@ -62,7 +62,7 @@ pub use addresses::{offered_uri, scheme_of};
 pub use asked_urls::AskedUrls;
 pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link};
 pub use checkout::{Checkout, Checkouts, NotLent, Place};
-pub use counters::{BackendCounters, CallOutcome, Counts, Direction, StartReason};
+pub use counters::{BackendCounters, CallStatus, Counts, Direction, StartReason};
 pub use frame_link::{Belongs, FIRST_PING, FrameLink, SET_LOG_LEVEL};
 pub use launch::{
     Instance, InstanceEvent, LaunchOrder, Launcher, ReadLists, ReadyInstance, Report, ServerInfo, process_number,

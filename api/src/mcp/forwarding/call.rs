@@ -6,7 +6,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use actors::{
     gateway::{
-        BackendShared, Call, CallEnd, CallEvent, CallOutcome, CallStage, InputRequest, Link, ParkedCall, Profile,
+        BackendShared, Call, CallEnd, CallEvent, CallStage, CallStatus, InputRequest, Link, ParkedCall, Profile,
     },
     model::{BackendEra, BackendFailure, BrokerError, CallTimeouts},
 };
@@ -218,7 +218,7 @@ impl RunningCall {
                 if let Err(failure) = self.record.moves_to(CallStage::Answered) {
                     return self.fail(failure);
                 }
-                self.record.ends_as(CallOutcome::Error);
+                self.record.ends_as(CallStatus::Error);
                 self.to.trace_failure("json_rpc_error");
                 self.to.error(&self.context.outbox, &error);
             })
@@ -231,7 +231,7 @@ impl RunningCall {
 
     /// Answers a modern caller with the questions of a modern backend.
     fn answer_input_required(&self, asked: &InputRequired) {
-        self.record.ends_as(CallOutcome::Ok);
+        self.record.ends_as(CallStatus::Ok);
         let result = self.states().input_required(self.backend(), asked);
         self.to.raw_result(&self.context.outbox, &result);
     }
@@ -248,7 +248,7 @@ impl RunningCall {
             return self.fail(failure);
         }
         forget_later(Arc::clone(self.backend()), id, link);
-        self.record.ends_as(CallOutcome::Ok);
+        self.record.ends_as(CallStatus::Ok);
         let result = self.states().parked(self.backend(), id, &questions);
         self.to.raw_result(&self.context.outbox, &result);
     }
@@ -408,13 +408,13 @@ impl RunningCall {
 
     /// Answers with an error that the backend causes.
     fn answer_error(&self, error: &RpcError) {
-        self.record.ends_as(CallOutcome::Error);
+        self.record.ends_as(CallStatus::Error);
         self.to.error(&self.context.outbox, error);
     }
 
     /// Answers with the error of the backend.
     fn answer_raw_error(&self, error: &[u8]) {
-        self.record.ends_as(CallOutcome::Error);
+        self.record.ends_as(CallStatus::Error);
         self.to.trace_failure("json_rpc_error");
         self.to.raw_error(&self.context.outbox, error);
     }
@@ -437,9 +437,9 @@ impl RunningCall {
                 }
                 self.record
                     .ends_as(if self.route.method == "tools/call" && is_tool_error(&result) {
-                        CallOutcome::ToolError
+                        CallStatus::ToolError
                     } else {
-                        CallOutcome::Ok
+                        CallStatus::Ok
                     });
                 addresses::note(&self.context, &self.backend().name, &result);
                 self.context.identity.charge_answer(result.len());
@@ -455,7 +455,7 @@ impl RunningCall {
     fn fail(&self, failure: BackendFailure) {
         // An operator who has been told that the call is ended is right.
         let failure = self.record.moves_to(CallStage::Answered).err().unwrap_or(failure);
-        self.record.ends_as(CallOutcome::of(&failure));
+        self.record.ends_as(CallStatus::of(&failure));
         let error = BrokerError::from(failure);
         if self.route.method == "tools/call" {
             self.context.refuse(&self.to, &error);
@@ -469,7 +469,7 @@ impl RunningCall {
         if let Err(failure) = self.record.moves_to(CallStage::Answered) {
             return self.fail(failure);
         }
-        self.record.ends_as(CallOutcome::Refused);
+        self.record.ends_as(CallStatus::Refused);
         let name = self.route.awaited.as_deref().unwrap_or_default();
         let error = match self.route.method {
             "prompts/get" => RpcError::invalid_params(format!("Unknown prompt: {name}")),

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use actors::{
-    gateway::{CallOutcome, ParkedCall},
+    gateway::{CallStatus, ParkedCall},
     model::BackendFailure,
 };
 use serde_json::{Map, Value, json};
@@ -71,7 +71,7 @@ pub fn forward(
         record.resumes(&parked.entry);
     }
     let hurry = Rc::<Notify>::default();
-    record.ends_as(CallOutcome::Cancelled);
+    record.ends_as(CallStatus::Cancelled);
     // In a box, because the task that it becomes a part of is moved several times.
     let call = Box::new(RunningCall {
         context: Rc::clone(context),

@@ -7,7 +7,7 @@ use std::{
 
 use actors::{
     clock::mono_ms,
-    gateway::{BackendShared, CallEntry, CallOrigin, CallOutcome, CallStage},
+    gateway::{BackendShared, CallEntry, CallOrigin, CallStage, CallStatus},
     metrics::Labelled,
     model::{BackendFailure, TraceContext},
     trace::{ActiveSpan, Attribute},
@@ -22,7 +22,7 @@ use common::json::scan;
 pub struct CallRecord {
     backend: Arc<BackendShared>,
     pub begun: Instant,
-    outcome: Cell<CallOutcome>,
+    outcome: Cell<CallStatus>,
     /// `None` if the trace of the call is not recorded.
     span: Option<RefCell<ActiveSpan>>,
     /// What operators see of it.
@@ -39,7 +39,7 @@ impl CallRecord {
         Self {
             backend: Arc::clone(backend),
             begun: Instant::now(),
-            outcome: Cell::new(CallOutcome::Refused),
+            outcome: Cell::new(CallStatus::Refused),
             span: trace.and_then(|trace| span_of(route, trace)).map(RefCell::new),
             entry: entry_of(context, route, begun_ms),
         }
@@ -89,7 +89,7 @@ impl CallRecord {
     }
 
     /// Sets as what the call ends. The last time counts.
-    pub fn ends_as(&self, outcome: CallOutcome) {
+    pub fn ends_as(&self, outcome: CallStatus) {
         self.outcome.set(outcome);
     }
 }
@@ -103,7 +103,7 @@ impl Drop for CallRecord {
         let took = self.begun.elapsed().as_nanos();
         counters.call_time.observe(u64::try_from(took).unwrap_or(u64::MAX));
         if let Some(span) = &self.span
-            && outcome != CallOutcome::Ok
+            && outcome != CallStatus::Ok
         {
             span.borrow_mut().fail(outcome.as_str());
         }
