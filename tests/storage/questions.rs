@@ -10,7 +10,7 @@ use actors::{
         QuestionContent, QuestionId, QuestionItem, QuestionState, ReplicaId, SessionId, SessionName, Urgency, Via, Yap,
     },
     storage::{
-        Asked, ConsoleRecord, PrefetchLimit, PushStore, ReplicatedStorage, Storage, StoreError, TargetId, TargetPlace,
+        Asked, ConsoleRecord, PrefetchLimit, PushStore, ReplicatedStorage, Storage, StoreError, TargetCursor, TargetId,
         Updated, YapHeld,
     },
 };
@@ -131,8 +131,8 @@ fn one_replica_at_a_time_sends_to_a_target() {
         let (here, there) = (connect(redis.url()).await.unwrap(), connect(redis.url()).await.unwrap());
         let project = ProjectId::default_project();
         let (here, there) = (here.open(&project), there.open(&project));
-        let (target, place) = (TargetId::of_address("https://a"), TargetPlace::default());
-        let later = TargetPlace { failures: 1, ..place };
+        let (target, place) = (TargetId::of_address("https://a"), TargetCursor::default());
+        let later = TargetCursor { failures: 1, ..place };
         let ttl = Duration::from_secs(3_600);
         assert_eq!(here.claim_target(target, ttl).await.unwrap(), Some(place));
         assert_eq!(there.claim_target(target, ttl).await.unwrap(), None);

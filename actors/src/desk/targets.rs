@@ -13,7 +13,7 @@ use crate::{
     clock::{Now, millis, now},
     metrics::METRICS,
     model::{EventKind, EventKinds, ProjectEvent},
-    storage::{Direction, EventQuery, EventStart, LoggedEvent, StoreError, TargetPlace},
+    storage::{Direction, EventQuery, EventStart, LoggedEvent, StoreError, TargetCursor},
     targets::{News, SEND_TIME_MAX, Sending, Target},
 };
 
@@ -75,13 +75,13 @@ impl Work {
     async fn send_to(&self, target: &dyn Target) -> Result<Next, StoreError> {
         let store = self.changes().store();
         let begun = now();
-        let Some(mut place) = store.claim_target(target.id(), CLAIM_TTL).await? else {
+        let Some(mut cursor) = store.claim_target(target.id(), CLAIM_TTL).await? else {
             return Ok(Next::At(begun.unix_ms + millis(CLAIM_TTL)));
         };
-        if place.retry_at_ms > begun.unix_ms {
-            return Ok(Next::At(place.retry_at_ms));
+        if cursor.retry_at_ms > begun.unix_ms {
+            return Ok(Next::At(cursor.retry_at_ms));
         }
-        let from = place.position.map_or(EventStart::Newest, EventStart::After);
+        let from = cursor.position.map_or(EventStart::Newest, EventStart::After);
         let page = store
             .events(EventQuery {
                 from,
@@ -91,33 +91,33 @@ impl Work {
                 bytes_max: SCAN_BYTES_MAX,
             })
             .await?;
-        if page.gap && place.position.is_some() {
+        if page.gap && cursor.position.is_some() {
             tracing::warn!(
                 webhook = target.name(),
                 "the event log no longer has all events that had to be sent; continuing with the oldest"
             );
         }
-        let stored = place;
+        let stored = cursor;
         for event in &page.events {
             let next_position = Some(event.position);
             match self.send_event(target, event).await? {
-                None => place.position = next_position,
+                None => cursor.position = next_position,
                 Some(Sending::Done) => {
-                    place = TargetPlace {
+                    cursor = TargetCursor {
                         position: next_position,
-                        ..TargetPlace::default()
+                        ..TargetCursor::default()
                     };
-                    if !store.move_target(target.id(), place, CLAIM_TTL).await? {
+                    if !store.move_target(target.id(), cursor, CLAIM_TTL).await? {
                         return Ok(Next::At(now().unix_ms + millis(CLAIM_TTL)));
                     }
                 }
                 Some(Sending::NotBefore(at_ms)) => return Ok(Next::At(at_ms)),
-                Some(Sending::Failed(reason)) => return self.failed(target, place, &reason).await,
+                Some(Sending::Failed(reason)) => return self.failed(target, cursor, &reason).await,
             }
         }
-        place.position = page.next.or(place.position);
-        if place.position != stored.position {
-            store.move_target(target.id(), place, CLAIM_TTL).await?;
+        cursor.position = page.next.or(cursor.position);
+        if cursor.position != stored.position {
+            store.move_target(target.id(), cursor, CLAIM_TTL).await?;
         }
         Ok(if page.more { Next::More } else { Next::Change })
     }
@@ -152,9 +152,9 @@ impl Work {
     }
 
     /// Has the event tried again later.
-    async fn failed(&self, target: &dyn Target, place: TargetPlace, reason: &str) -> Result<Next, StoreError> {
+    async fn failed(&self, target: &dyn Target, cursor: TargetCursor, reason: &str) -> Result<Next, StoreError> {
         METRICS.webhook_failures.increment();
-        let failures = place.failures.saturating_add(1);
+        let failures = cursor.failures.saturating_add(1);
         let pause = retry_pause(failures, uuid::Uuid::new_v4().as_bytes()[0]);
         if failures == 1 {
             tracing::warn!(
@@ -165,14 +165,14 @@ impl Work {
         } else {
             tracing::debug!(webhook = target.name(), reason, "an event still cannot be sent");
         }
-        let place = TargetPlace {
+        let cursor = TargetCursor {
             failures,
             retry_at_ms: retry_at(now(), pause),
-            ..place
+            ..cursor
         };
         let store = self.changes().store();
-        if store.move_target(target.id(), place, CLAIM_TTL).await? {
-            return Ok(Next::At(place.retry_at_ms));
+        if store.move_target(target.id(), cursor, CLAIM_TTL).await? {
+            return Ok(Next::At(cursor.retry_at_ms));
         }
         Ok(Next::At(now().unix_ms + millis(CLAIM_TTL)))
     }

@@ -13,7 +13,7 @@ use super::{
     EventStore, Heartbeat, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore,
     PutOutcome, PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStorage,
     ReplicatedStore, Retention, Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept,
-    TableChange, TargetId, TargetPlace, TargetStore, TrackingStore, Unreported, Updated, Usage, YapHeld,
+    TableChange, TargetCursor, TargetId, TargetStore, TrackingStore, Unreported, Updated, Usage, YapHeld,
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
 use crate::{
@@ -376,11 +376,11 @@ impl QuestionStore for MemoryStore {
 }
 
 impl TargetStore for MemoryStore {
-    fn claim_target(&self, target: TargetId, _: Duration) -> Op<Option<TargetPlace>> {
+    fn claim_target(&self, target: TargetId, _: Duration) -> Op<Option<TargetCursor>> {
         self.run(|state| Some(state.target(target)))
     }
 
-    fn move_target(&self, target: TargetId, place: TargetPlace, _: Duration) -> Op<bool> {
+    fn move_target(&self, target: TargetId, place: TargetCursor, _: Duration) -> Op<bool> {
         self.run(|state| {
             state.move_target(target, place);
             true

@@ -51,5 +51,5 @@ pub use replicated::{Heartbeat, HeartbeatExchange, PrefetchLimit, PushStore, Pus
 pub use retention::{COPY_BYTES, QUESTION_BYTES, Retention, Usage, envelope_bytes};
 pub use sessions::{Claimed, KEPT_AT_ONCE_BYTES, LastSign, PutOutcome, PutSession, Roster, SessionKey, SessionStore};
 pub use store::Store;
-pub use targets::{TARGETS_MAX, TargetId, TargetPlace, TargetStore};
+pub use targets::{TARGETS_MAX, TargetCursor, TargetId, TargetStore};
 pub use tracking::{KeyReservation, SendResult, TrackingStore};

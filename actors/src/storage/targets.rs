@@ -7,18 +7,18 @@ use sha2::{Digest, Sha256};
 
 use super::{error::Op, events::EventPosition};
 
-/// Targets of a broker: each has a place in the store of every project.
+/// Targets of a broker: each has a cursor in the store of every project.
 pub const TARGETS_MAX: usize = 32;
 
-/// The places of the targets to which events of a project are sent.
+/// The cursors of the targets to which events of a project are sent.
 pub trait TargetStore {
-    /// Has this replica send to the target for this time, or longer if it does so already. Returns the place of the target;
-    /// None while another replica sends to it. A store of one process always returns the place.
-    fn claim_target(&self, target: TargetId, ttl: Duration) -> Op<Option<TargetPlace>>;
+    /// Has this replica send to the target for this time, or longer if it does so already. Returns the cursor of the target;
+    /// None while another replica sends to it. A store of one process always returns the cursor.
+    fn claim_target(&self, target: TargetId, ttl: Duration) -> Op<Option<TargetCursor>>;
 
-    /// Stores a new place of the target, and has this replica send to it for this time from now on. Returns false, and stores
+    /// Stores a new cursor of the target, and has this replica send to it for this time from now on. Returns false, and stores
     /// nothing, if another replica sends to the target now.
-    fn move_target(&self, target: TargetId, place: TargetPlace, ttl: Duration) -> Op<bool>;
+    fn move_target(&self, target: TargetId, cursor: TargetCursor, ttl: Duration) -> Op<bool>;
 }
 
 /// A target, by its address: the same address is the same target after a restart and at another replica.
@@ -60,7 +60,7 @@ impl std::fmt::Display for TargetId {
 
 /// How far the events of a project have been sent to a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TargetPlace {
+pub struct TargetCursor {
     /// The last event that was sent, or that the target does not want; None before the target was first seen.
     pub position: Option<EventPosition>,
     /// How often the next event could not be sent.

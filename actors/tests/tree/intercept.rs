@@ -15,8 +15,8 @@ use actors::{
         ConsoleRecord, DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery,
         EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome,
         PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore,
-        Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TableChange, TargetId,
-        TargetPlace, TargetStore, TrackingStore, Unreported, Updated, Usage, YapHeld, memory::MemoryStorage,
+        Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TableChange, TargetCursor,
+        TargetId, TargetStore, TrackingStore, Unreported, Updated, Usage, YapHeld, memory::MemoryStorage,
     },
 };
 
@@ -216,8 +216,8 @@ hooks! {
 
     impl TargetStore for InterceptStore {
         {}
-        fn claim_target(target: TargetId, ttl: Duration) -> Option<TargetPlace>;
-        fn move_target(target: TargetId, place: TargetPlace, ttl: Duration) -> bool;
+        fn claim_target(target: TargetId, ttl: Duration) -> Option<TargetCursor>;
+        fn move_target(target: TargetId, place: TargetCursor, ttl: Duration) -> bool;
     }
 
     impl BackendListStore for InterceptStore {

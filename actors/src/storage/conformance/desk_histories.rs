@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
 use super::{
-    super::{Append, Asked, Storage, Store, TargetId, TargetPlace, Updated, memory::MemoryStorage},
+    super::{Append, Asked, Storage, Store, TargetCursor, TargetId, Updated, memory::MemoryStorage},
     budgets::small_budgets,
     question_world::{closed_at, content, human, next, offered, question},
     world::{World, done, record},
@@ -157,10 +157,10 @@ impl DeskHistory {
         let target = TargetId::of_address(&self.random.below(3).to_string());
         let ttl = Duration::from_secs(30);
         if self.random.one_in(2) {
-            let place = TargetPlace {
+            let place = TargetCursor {
                 failures: self.random.below(4) as u32,
                 retry_at_ms: self.steps,
-                ..TargetPlace::default()
+                ..TargetCursor::default()
             };
             self.same(async |store| done(store.move_target(target, place, ttl)).await)
                 .await;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{EventPosition, EventQuery, Storage, TargetId, TargetPlace, Updated},
+    super::{EventPosition, EventQuery, Storage, TargetCursor, TargetId, Updated},
     question_world::{content, offered, question},
     world::{World, done},
 };
@@ -11,8 +11,8 @@ use crate::model::{EventKind, EventKinds, ProjectEvent, QuestionChange};
 
 const TTL: Duration = Duration::from_secs(30);
 
-fn place(block: u64, failures: u32) -> TargetPlace {
-    TargetPlace {
+fn place(block: u64, failures: u32) -> TargetCursor {
+    TargetCursor {
         position: Some(EventPosition {
             incarnation: u64::MAX,
             block,
@@ -28,7 +28,7 @@ pub async fn each_target_has_a_place(storage: Arc<dyn Storage>) {
     let (one, two) = (TargetId::of_address("https://a/1"), TargetId::of_address("https://a/2"));
     let claim = async |target| done(world.store.claim_target(target, TTL)).await;
     let moved = async |target, place| done(world.store.move_target(target, place, TTL)).await;
-    assert_eq!(claim(one).await, Some(TargetPlace::default()), "a new target");
+    assert_eq!(claim(one).await, Some(TargetCursor::default()), "a new target");
     assert!(moved(one, place(1, 0)).await);
     assert!(
         moved(two, place(2, 3)).await,
@@ -44,12 +44,15 @@ pub async fn each_target_has_a_place(storage: Arc<dyn Storage>) {
     let other = World::new(&*storage).await;
     assert_eq!(
         done(other.store.claim_target(one, TTL)).await,
-        Some(TargetPlace::default()),
+        Some(TargetCursor::default()),
         "another project"
     );
     done(storage.clear_project(world.project.clone())).await;
     let cleared = storage.open(&world.project);
-    assert_eq!(done(cleared.claim_target(one, TTL)).await, Some(TargetPlace::default()));
+    assert_eq!(
+        done(cleared.claim_target(one, TTL)).await,
+        Some(TargetCursor::default())
+    );
 }
 
 /// The changes of questions in the log, in their order.

@@ -19,7 +19,7 @@ use crate::{
         ConsoleRecord, DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery,
         EventStore, Heartbeat, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore,
         PutOutcome, PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStore, Roster,
-        SendResult, SessionKey, SessionStore, Store, Swept, TableChange, TargetId, TargetPlace, TargetStore,
+        SendResult, SessionKey, SessionStore, Store, Swept, TableChange, TargetCursor, TargetId, TargetStore,
         TrackingStore, Unreported, Updated, Usage, YapHeld, state::project::ProjectState,
     },
 };
@@ -354,11 +354,11 @@ impl QuestionStore for DiskStore {
 }
 
 impl TargetStore for DiskStore {
-    fn claim_target(&self, target: TargetId, _: Duration) -> Op<Option<TargetPlace>> {
+    fn claim_target(&self, target: TargetId, _: Duration) -> Op<Option<TargetCursor>> {
         self.read(move |state| Some(state.target(target)))
     }
 
-    fn move_target(&self, target: TargetId, place: TargetPlace, _: Duration) -> Op<bool> {
+    fn move_target(&self, target: TargetId, place: TargetCursor, _: Duration) -> Op<bool> {
         self.change(Need::Access, move |state| {
             state.move_target(target, place);
             true

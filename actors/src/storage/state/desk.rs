@@ -12,7 +12,7 @@ use crate::{
     storage::{
         inboxes::Append,
         questions::{Asked, DraftPut, ReleasedYaps, Updated, YapHeld},
-        targets::{TargetId, TargetPlace},
+        targets::{TargetCursor, TargetId},
     },
 };
 
@@ -67,12 +67,12 @@ impl<J: Journal> ProjectState<J> {
     }
 
     /// The place of a target; that of a new target without one.
-    pub fn target(&self, id: TargetId) -> TargetPlace {
+    pub fn target(&self, id: TargetId) -> TargetCursor {
         self.targets.get(&id).copied().unwrap_or_default()
     }
 
     /// See [`TargetStore::move_target`](crate::storage::TargetStore::move_target).
-    pub fn move_target(&mut self, target: TargetId, place: TargetPlace) {
+    pub fn move_target(&mut self, target: TargetId, place: TargetCursor) {
         let change = DeskChange::TargetMoved { target, place: &place };
         self.journal.record(Change::Desk(change));
         self.targets.insert(target, place);

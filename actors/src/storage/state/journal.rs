@@ -10,7 +10,7 @@ use crate::{
     storage::{
         events::BlockHeader,
         sessions::LastSign,
-        targets::{TargetId, TargetPlace},
+        targets::{TargetCursor, TargetId},
     },
 };
 
@@ -138,7 +138,7 @@ pub enum DeskChange<'a> {
     /// A yap that was shown is forgotten.
     YapRemoved { seq: u64 },
     /// The events up to this place have been sent to a target.
-    TargetMoved { target: TargetId, place: &'a TargetPlace },
+    TargetMoved { target: TargetId, place: &'a TargetCursor },
 }
 
 /// A part of a block of the event log.

@@ -34,7 +34,7 @@ use crate::{
         replicated::Heartbeat,
         retention::Usage,
         sessions::{Claimed, KEPT_AT_ONCE_BYTES, LastSign, PutOutcome, PutSession, Roster, SessionKey},
-        targets::{TargetId, TargetPlace},
+        targets::{TargetCursor, TargetId},
     },
 };
 
@@ -64,7 +64,7 @@ pub struct ProjectState<J = ()> {
     pub cross_project_targets: CrossProjectTargets,
     pub questions: Questions,
     pub yaps: Yaps,
-    pub targets: BTreeMap<TargetId, TargetPlace>,
+    pub targets: BTreeMap<TargetId, TargetCursor>,
     /// The kept lists of backends.
     pub backend_lists: BTreeMap<BackendName, Arc<str>>,
     /// The tables of added backends.

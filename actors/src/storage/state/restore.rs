@@ -21,7 +21,7 @@ use crate::{
     },
     storage::{
         sessions::LastSign,
-        targets::{TargetId, TargetPlace},
+        targets::{TargetCursor, TargetId},
     },
 };
 
@@ -43,7 +43,7 @@ pub struct StoredProject {
     pub cross_project_targets: Vec<(MessageId, ProjectId)>,
     pub questions: Vec<StoredQuestion>,
     pub yaps: StoredYaps,
-    pub targets: Vec<(TargetId, TargetPlace)>,
+    pub targets: Vec<(TargetId, TargetCursor)>,
     pub backend_lists: BTreeMap<BackendName, Arc<str>>,
     pub added_backends: BTreeMap<BackendName, Arc<str>>,
     pub events: StoredEvents,

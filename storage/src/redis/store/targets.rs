@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use actors::storage::{Op, TargetId, TargetPlace, TargetStore};
+use actors::storage::{Op, TargetCursor, TargetId, TargetStore};
 
 use super::{
     super::{operation::Operation, reply::parse_json},
@@ -10,7 +10,7 @@ use super::{
 };
 
 impl TargetStore for RedisStore {
-    fn claim_target(&self, target: TargetId, ttl: Duration) -> Op<Option<TargetPlace>> {
+    fn claim_target(&self, target: TargetId, ttl: Duration) -> Op<Option<TargetCursor>> {
         let operation = Operation::new("claim_target")
             .without_reading_inboxes()
             .text(target.as_bytes().as_slice())
@@ -25,13 +25,13 @@ impl TargetStore for RedisStore {
                 reply.optional_bytes()?
             };
             Ok(Some(place.map_or_else(
-                || Ok(TargetPlace::default()),
+                || Ok(TargetCursor::default()),
                 |place| parse_json(&place),
             )?))
         })
     }
 
-    fn move_target(&self, target: TargetId, place: TargetPlace, ttl: Duration) -> Op<bool> {
+    fn move_target(&self, target: TargetId, place: TargetCursor, ttl: Duration) -> Op<bool> {
         let operation = Operation::new("move_target")
             .without_reading_inboxes()
             .text(target.as_bytes().as_slice())
