@@ -13,7 +13,7 @@ use std::{
 use actors::{
     clock::now,
     model::{
-        Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord,
+        Addressing, Capabilities, Headers, MessageIds, NewMessage, Owner, ProjectId, SessionId, SessionRecord,
         WakePreference,
     },
     storage::{
@@ -121,7 +121,7 @@ impl Load {
         let appends = stream::iter(0..MESSAGES).map(|at| {
             let (to, now) = (self.recipients[at % RECIPIENTS].id, now());
             let headers = Headers::default();
-            let draft = Draft::new(
+            let draft = NewMessage::new(
                 &self.project,
                 &self.sender,
                 Addressing::Direct,

@@ -12,7 +12,7 @@ use std::{
 use actors::{
     clock::now,
     model::{
-        Addressing, Capabilities, Draft, Headers, MessageIds, ProjectId, SessionId, SessionName, SessionRecord,
+        Addressing, Capabilities, Headers, MessageIds, NewMessage, ProjectId, SessionId, SessionName, SessionRecord,
         WakePreference,
     },
     registry::Schema,
@@ -129,7 +129,7 @@ fn encode(payload: &str) {
     measure("encode, seal and write the message", || {
         let now = now();
         for _ in 0..ROUND {
-            let draft = Draft::new(
+            let draft = NewMessage::new(
                 &project,
                 &sender,
                 Addressing::Direct,
@@ -178,7 +178,7 @@ fn exchange(
     let headers = Headers::default();
     let batch = (0..BATCH)
         .map(|_| {
-            let draft = Draft::new(
+            let draft = NewMessage::new(
                 project,
                 sender,
                 Addressing::Direct,

@@ -18,7 +18,7 @@ use std::{
 
 use actors::{
     clock::now,
-    model::{Addressing, DeliveryStatus, Draft, Headers, MessageId, MessageIds, SessionId},
+    model::{Addressing, DeliveryStatus, Headers, MessageId, MessageIds, NewMessage, SessionId},
     storage::{Acknowledge, Append, Appended, Audience, Claim, PrefetchLimit, Release},
 };
 use tokio::task::{LocalSet, spawn_local};
@@ -211,7 +211,7 @@ async fn write_all(history: Arc<History>, replicas: Rc<Vec<Replica>>, sessions: 
         let audience = to.map_or_else(|| Audience::Many(Arc::from(&sessions[..])), Audience::One);
         let project = &replicas[0].view.project;
         let kind = to.map_or(Addressing::Broadcast, |_| Addressing::Direct);
-        let draft = Draft::new(project, &writer, kind, ("chat", "1.0.0"), "{}", &Headers::default());
+        let draft = NewMessage::new(project, &writer, kind, ("chat", "1.0.0"), "{}", &Headers::default());
         let message = Arc::new(draft.seal(ids.next(now()), to, now(), false));
         let sent = audience.ids().iter().map(|session| (message.id, *session));
         history.attempted.lock().unwrap().extend(sent.clone());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use actors::{
     clock::{Now, now},
-    model::{Addressing, DeadLetterReason, Draft, Headers, MessageIds, ProjectId, SessionId},
+    model::{Addressing, DeadLetterReason, Headers, MessageIds, NewMessage, ProjectId, SessionId},
     storage::{Append, Appended, Audience, DeadLetterQuery, Retention},
 };
 use storage::redis::{RedisSettings, RedisStorage};
@@ -71,7 +71,7 @@ fn an_idempotency_key_is_free_again_after_its_window_and_when_there_are_too_many
         let view = ReplicaView::of(&storage, "acme");
         let (bob, alice) = (view.join().await, record(None));
         let send = async |key| {
-            let draft = Draft::new(
+            let draft = NewMessage::new(
                 &view.project,
                 &alice,
                 Addressing::Direct,
@@ -128,7 +128,7 @@ fn the_oldest_receipts_are_evicted_and_their_messages_stay() {
                 ..now()
             };
             for _ in 0..2 {
-                let draft = Draft::new(
+                let draft = NewMessage::new(
                     &view.project,
                     &sender,
                     Addressing::Direct,

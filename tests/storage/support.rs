@@ -5,8 +5,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 use actors::{
     clock::{Now, now},
     model::{
-        Addressing, Capabilities, DeliveryStatus, Draft, Headers, Message, MessageId, MessageIds, Owner, ProjectId,
-        SessionId, SessionRecord, WakePreference,
+        Addressing, Capabilities, DeliveryStatus, Headers, Message, MessageId, MessageIds, NewMessage, Owner,
+        ProjectId, SessionId, SessionRecord, WakePreference,
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Lease, Op, PutOutcome, PutSession, Storage, Store,
@@ -93,7 +93,7 @@ impl ReplicaView {
         watched: bool,
     ) -> Arc<Message> {
         let kind = to.map_or(Addressing::Broadcast, |_| Addressing::Direct);
-        let draft = Draft::new(&self.project, &self.sender, kind, ("chat", "1.0.0"), payload, headers);
+        let draft = NewMessage::new(&self.project, &self.sender, kind, ("chat", "1.0.0"), payload, headers);
         Arc::new(draft.seal(self.ids.next(now), to, now, watched))
     }
 

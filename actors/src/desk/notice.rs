@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::{
     clock::Now,
     model::{
-        Addressing, Closing, Draft, Headers, Message, MessageId, Priority, ProjectId, Question, SessionRecord, Urgency,
+        Addressing, Closing, Headers, Message, MessageId, NewMessage, Priority, ProjectId, Question, SessionRecord,
+        Urgency,
     },
     registry::builtin::HUMAN_ANSWER,
 };
@@ -26,7 +27,7 @@ pub fn notice(project: &ProjectId, sender: &SessionRecord, question: &Question, 
     };
     let payload = payload(question).to_string();
     let protocol = (HUMAN_ANSWER.name, HUMAN_ANSWER.version);
-    let draft = Draft::new(project, sender, Addressing::Direct, protocol, &payload, &headers);
+    let draft = NewMessage::new(project, sender, Addressing::Direct, protocol, &payload, &headers);
     draft.seal(id, Some(question.asker.session), now, false)
 }
 

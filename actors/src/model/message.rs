@@ -122,7 +122,7 @@ pub struct DeadLetter {
 /// The surface that received the message encodes it once; the router fills in three fields of fixed width: id, time
 /// and recipient.
 #[derive(Debug)]
-pub struct Draft {
+pub struct NewMessage {
     sender: SessionId,
     origin: Option<ProjectId>,
     priority: Priority,
@@ -136,7 +136,7 @@ const ID_AT: usize = 15;
 const TIMESTAMP_AT: usize = ID_AT + UNSET_ID.len() + 15;
 const RECIPIENT_AT: usize = ENVELOPE_HEAD.len() + 1;
 
-impl Draft {
+impl NewMessage {
     /// Encodes the envelope (contract, section 5). `payload` is the text of a validated JSON object.
     #[must_use]
     pub fn new(
@@ -462,7 +462,7 @@ mod tests {
             ..Headers::default()
         };
         let project = ProjectId::default_project();
-        let draft = Draft::new(
+        let draft = NewMessage::new(
             &project,
             &from,
             Addressing::Direct,
@@ -494,7 +494,7 @@ mod tests {
 
     #[test]
     fn a_broadcast_has_no_recipient_and_a_nameless_sender_no_name() {
-        let draft = Draft::new(
+        let draft = NewMessage::new(
             &ProjectId::default_project(),
             &sender(None),
             Addressing::Broadcast,

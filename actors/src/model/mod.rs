@@ -40,8 +40,8 @@ pub use ids::{ConnectionId, MessageId, ProjectId, QuestionId, ReplicaId, Session
 pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, KeyStatus, Owner, Scope};
 pub use mail::{MAIL_NAMES_MAX, MailSummary};
 pub use message::{
-    Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, EnvelopeFragments, EnvelopeSummary, HOPS_MAX,
-    Headers, Message, MessageIds, NOTE_CHARACTERS_MAX, Outcome, OutcomeKind, Priority, Progress, RecipientStatus,
+    Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, EnvelopeFragments, EnvelopeSummary, HOPS_MAX, Headers,
+    Message, MessageIds, NOTE_CHARACTERS_MAX, NewMessage, Outcome, OutcomeKind, Priority, Progress, RecipientStatus,
     ReportChoice, StoredMessage, StoredMessageError, excerpt,
 };
 pub use page::{PAGE_BYTES_MAX, PageRoom};

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Now,
-        model::{Addressing, DeadLetterReason, Draft, MessageIds, OutcomeKind, SessionRecord},
+        model::{Addressing, DeadLetterReason, MessageIds, NewMessage, OutcomeKind, SessionRecord},
         registry::WorkBudget,
     };
 
@@ -172,7 +172,7 @@ mod tests {
 
     fn message(sender: &SessionRecord, protocol: &str, headers: &Headers) -> Message {
         let (project, to) = (ProjectId::default_project(), SessionId::generate());
-        let draft = Draft::new(&project, sender, Addressing::Direct, (protocol, "1.0.0"), "{}", headers);
+        let draft = NewMessage::new(&project, sender, Addressing::Direct, (protocol, "1.0.0"), "{}", headers);
         draft.seal(MessageIds::default().next(NOW), Some(to), NOW, false)
     }
 
@@ -247,7 +247,7 @@ mod tests {
         let (project, alice) = (ProjectId::default_project(), SessionRecord::unnamed());
         let is_told = |reason| {
             let (protocol, headers) = (("chat", "1.0.0"), Headers::default());
-            let draft = Draft::new(&project, &alice, Addressing::Broadcast, protocol, "{}", &headers);
+            let draft = NewMessage::new(&project, &alice, Addressing::Broadcast, protocol, "{}", &headers);
             let dead = dead(draft.seal(MessageIds::default().next(NOW), None, NOW, false), reason);
             Fate::of_dead_letter(&dead, ShownRecipient::default(), None).is_some()
         };

@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 use super::AcceptSpans;
 use crate::{
     directory::AudienceQuery,
-    model::{BrokerError, DeliveryStatus, Draft, Outcome},
+    model::{BrokerError, DeliveryStatus, NewMessage, Outcome},
     session::Member,
     storage::SendResult,
 };
@@ -29,7 +29,7 @@ pub type RouteAnswer = Result<Routed, BrokerError>;
 
 /// A message that is checked and encoded, and has no id and no time yet.
 pub struct Submission {
-    pub draft: Draft,
+    pub draft: NewMessage,
     pub target: Recipients,
     pub idempotency_key: Option<String>,
     /// The sender wants to be told how far the message comes after this answer.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     clock::Now,
-    model::{Addressing, Draft, Headers, MessageIds, ProjectId, SessionId, SessionRecord},
+    model::{Addressing, Headers, MessageIds, NewMessage, ProjectId, SessionId, SessionRecord},
     storage::Delivery,
 };
 
@@ -23,7 +23,7 @@ pub fn delivery(ids: &MessageIds, recipient: Option<SessionId>, is_tracked: bool
     } else {
         Addressing::Broadcast
     };
-    let draft = Draft::new(&project, &sender, to, ("chat", "1.0.0"), "{}", &headers);
+    let draft = NewMessage::new(&project, &sender, to, ("chat", "1.0.0"), "{}", &headers);
     Delivery {
         message: Arc::new(draft.seal(ids.next(NOW), recipient, NOW, is_tracked)),
         count: 1,

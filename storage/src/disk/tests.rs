@@ -5,7 +5,7 @@ use std::{collections::HashSet, process::Command, sync::Arc};
 use actors::{
     clock::now,
     model::{
-        Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord,
+        Addressing, Capabilities, Headers, MessageIds, NewMessage, Owner, ProjectId, SessionId, SessionRecord,
         WakePreference,
     },
     storage::{
@@ -130,7 +130,7 @@ async fn a_folder_with_much_traffic_stays_small() {
 fn messages_to_oneself(agent: &SessionRecord, ids: &MessageIds, len: usize) -> Vec<Append> {
     let (project, payload) = (ProjectId::default_project(), format!("\"{}\"", "x".repeat(16_000)));
     let each = (0..len).map(|_| {
-        let draft = Draft::new(
+        let draft = NewMessage::new(
             &project,
             agent,
             Addressing::Direct,

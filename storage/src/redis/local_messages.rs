@@ -114,7 +114,7 @@ mod tests {
     use actors::{
         clock::now,
         model::{
-            Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord,
+            Addressing, Capabilities, Headers, MessageIds, NewMessage, Owner, ProjectId, SessionId, SessionRecord,
             WakePreference,
         },
     };
@@ -139,7 +139,7 @@ mod tests {
         };
         let (project, headers) = (ProjectId::default_project(), Headers::default());
         let payload = format!("{{{}}}", " ".repeat(payload_len - 2));
-        let draft = Draft::new(
+        let draft = NewMessage::new(
             &project,
             &sender,
             Addressing::Broadcast,

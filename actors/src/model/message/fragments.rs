@@ -57,7 +57,7 @@ fn time_of_day_ms(timestamp: &[u8]) -> u64 {
 mod tests {
     use crate::{
         clock::Now,
-        model::{Addressing, Draft, Headers, MessageIds, ProjectId, SessionId, SessionName, SessionRecord},
+        model::{Addressing, Headers, MessageIds, NewMessage, ProjectId, SessionId, SessionName, SessionRecord},
     };
 
     #[test]
@@ -68,7 +68,7 @@ mod tests {
         };
         let (project, payload) = (ProjectId::default_project(), r#"{"text":"hi"}"#);
         for to in [Addressing::Direct, Addressing::Broadcast] {
-            let draft = Draft::new(&project, &sender, to, ("chat", "1.2.0"), payload, &Headers::default());
+            let draft = NewMessage::new(&project, &sender, to, ("chat", "1.2.0"), payload, &Headers::default());
             let now = Now {
                 unix_ms: 1_790_000_086_399,
                 mono_ms: 0,

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Now,
-        model::{Addressing, Draft, Headers, MessageIds, SessionRecord},
+        model::{Addressing, Headers, MessageIds, NewMessage, SessionRecord},
     };
 
     const NOW: Now = Now {
@@ -162,7 +162,7 @@ mod tests {
         let sender = SessionRecord::unnamed();
         let to = recipient.map_or(Addressing::Broadcast, |_| Addressing::Direct);
         let project = ProjectId::default_project();
-        let mut draft = Draft::new(&project, &sender, to, ("chat", "1.0.0"), r#"{"text":"hi"}"#, headers);
+        let mut draft = NewMessage::new(&project, &sender, to, ("chat", "1.0.0"), r#"{"text":"hi"}"#, headers);
         if let Some(origin) = origin {
             draft = draft.with_origin(origin);
         }

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Now,
-        model::{Addressing, Draft, Headers, MessageIds, ProjectId, SessionName, SessionRecord},
+        model::{Addressing, Headers, MessageIds, NewMessage, ProjectId, SessionName, SessionRecord},
     };
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         };
         let payload = r#"{"headers":{"hops":7},"a":{"b":1,"headers":{"hops":8}},"payload":{}}"#;
         let project = ProjectId::default_project();
-        let draft = Draft::new(
+        let draft = NewMessage::new(
             &project,
             &sender,
             Addressing::Broadcast,

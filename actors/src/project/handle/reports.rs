@@ -11,7 +11,7 @@ use crate::{
     faults,
     metrics::{METRICS, ReportResult},
     model::{
-        Addressing, BrokerError, DeadLetter, DeadLetterReason, Draft, Message, Outcome, OutcomeKind, ProjectId,
+        Addressing, BrokerError, DeadLetter, DeadLetterReason, Message, NewMessage, Outcome, OutcomeKind, ProjectId,
         SessionId, SessionName, SessionRecord,
     },
     project::reports::{Fate, Report, ShownRecipient, reports},
@@ -139,7 +139,7 @@ impl ProjectHandle {
         };
         let key = until.map(|until| report_key(&self.0.id, until, report.recipient));
         let protocol = (DELIVERY_REPORT.name, DELIVERY_REPORT.version);
-        let draft = Draft::new(
+        let draft = NewMessage::new(
             &target.0.id,
             &SessionRecord::broker(),
             Addressing::Direct,

@@ -9,7 +9,7 @@ use crate::{
     clock::{fine_ns, now},
     directory::AudienceQuery,
     model::{
-        Addressing, BrokerError, CapabilityFilter, DeliveryStatus, Draft, HOPS_MAX, Headers, MessageId, ProjectId,
+        Addressing, BrokerError, CapabilityFilter, DeliveryStatus, HOPS_MAX, Headers, MessageId, NewMessage, ProjectId,
         ProtocolRecord, RecipientStatus, SessionId, SessionName, TraceContext,
     },
     registry::{WorkBudget, builtin},
@@ -370,7 +370,7 @@ impl ProjectHandle {
         };
         let named = (request.protocol_name, request.protocol_version);
         let headers = with_hops(request.headers, sender);
-        let mut draft = Draft::new(&self.0.id, &sender.record, to, named, request.payload, &headers);
+        let mut draft = NewMessage::new(&self.0.id, &sender.record, to, named, request.payload, &headers);
         let recorded = request.trace.filter(|trace| trace.is_recorded);
         let spans = recorded.and_then(|trace| AcceptSpans::begin(trace.context));
         let accept = spans.as_ref().map(|spans| spans.context());

@@ -12,8 +12,8 @@ use super::super::{
 use crate::{
     clock::Now,
     model::{
-        Addressing, BudgetFull, Capabilities, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, Headers, Message,
-        MessageId, MessageIds, Owner, Priority, ProjectId, SessionId, SessionRecord, WakePreference,
+        Addressing, BudgetFull, Capabilities, DeadLetter, DeadLetterReason, DeliveryStatus, Headers, Message,
+        MessageId, MessageIds, NewMessage, Owner, Priority, ProjectId, SessionId, SessionRecord, WakePreference,
     },
 };
 
@@ -132,7 +132,7 @@ impl World {
         is_tracked: bool,
     ) -> Message {
         let to = recipient.map_or(Addressing::Broadcast, |_| Addressing::Direct);
-        let draft = Draft::new(&self.project, &record(sender), to, ("chat", "1.0.0"), "{}", headers);
+        let draft = NewMessage::new(&self.project, &record(sender), to, ("chat", "1.0.0"), "{}", headers);
         draft.seal(self.ids.next(self.now), recipient, self.now, is_tracked)
     }
 
@@ -194,7 +194,7 @@ impl World {
     /// Sends a message with this text in its payload.
     pub async fn sends_text(&self, to: SessionId, text: &str) -> MessageId {
         let (sender, payload) = (record(self.alice), format!(r#"{{"text":"{text}"}}"#));
-        let draft = Draft::new(
+        let draft = NewMessage::new(
             &self.project,
             &sender,
             Addressing::Direct,
@@ -212,7 +212,7 @@ impl World {
     pub async fn sends_from(&self, origin: &ProjectId, to: SessionId) -> MessageId {
         let (sender, protocol, headers) = (record(self.alice), ("chat", "1.0.0"), Headers::default());
         let draft =
-            Draft::new(origin, &sender, Addressing::Direct, protocol, "{}", &headers).with_origin(origin.clone());
+            NewMessage::new(origin, &sender, Addressing::Direct, protocol, "{}", &headers).with_origin(origin.clone());
         let message = draft.seal(self.ids.next(self.now), Some(to), self.now, false);
         let id = message.id;
         match self.append(append(message, Audience::One(to))).await {

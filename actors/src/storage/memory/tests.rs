@@ -11,7 +11,7 @@ use tracing::{
 
 use super::*;
 use crate::{
-    model::{Addressing, AuditOutcome, Budget, BudgetFull, DeliveryStatus, Draft, Headers, MessageIds},
+    model::{Addressing, AuditOutcome, Budget, BudgetFull, DeliveryStatus, Headers, MessageIds, NewMessage},
     storage::{
         Audience, COPY_BYTES, RecipientRefusal,
         conformance::{
@@ -87,7 +87,7 @@ impl SmallStore {
             ..Headers::default()
         };
         let protocol = ("chat", "1.0.0");
-        let draft = Draft::new(
+        let draft = NewMessage::new(
             &ProjectId::default_project(),
             &record(self.alice),
             Addressing::Direct,

@@ -8,7 +8,7 @@ use super::{SimulatedDisk, properties::Step};
 use crate::{
     clock::Now,
     model::{
-        Addressing, Capabilities, DeadLetterReason, Draft, EventKinds, Headers, MessageId, MessageIds, Owner,
+        Addressing, Capabilities, DeadLetterReason, EventKinds, Headers, MessageId, MessageIds, NewMessage, Owner,
         ProjectEvent, ProjectId, SessionId, SessionName, SessionRecord, WakePreference,
     },
     storage::{
@@ -119,7 +119,7 @@ impl DiskAndMemory {
         };
         let (project, sender) = (ProjectId::default_project(), record(self.sessions[0], 0));
         let direction = to.map_or(Addressing::Broadcast, |_| Addressing::Direct);
-        let draft = Draft::new(&project, &sender, direction, ("chat", "1.0.0"), "{}", &headers);
+        let draft = NewMessage::new(&project, &sender, direction, ("chat", "1.0.0"), "{}", &headers);
         let message = Arc::new(draft.seal(self.ids.next(self.now), to, self.now, false));
         self.sent.push(message.id);
         let append = Append {
@@ -232,7 +232,7 @@ impl DiskAndMemory {
     fn probe(&self, key: usize) -> Append {
         let headers = Headers::default();
         let sender = record(self.sessions[0], 0);
-        let draft = Draft::new(
+        let draft = NewMessage::new(
             &ProjectId::default_project(),
             &sender,
             Addressing::Broadcast,

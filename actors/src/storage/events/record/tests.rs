@@ -3,7 +3,7 @@
 use proptest::{collection::vec, option, prelude::*};
 
 use super::*;
-use crate::model::{Addressing, Draft, Headers, MessageIds, SessionRecord};
+use crate::model::{Addressing, Headers, MessageIds, NewMessage, SessionRecord};
 
 fn uuids() -> impl Strategy<Value = Uuid> {
     any::<u128>().prop_map(Uuid::from_u128)
@@ -188,7 +188,7 @@ proptest! {
         };
         let recipients = if is_direct { &recipients[..1] } else { &recipients[..] };
         let (project, payload) = (ProjectId::default_project(), r#"{"text":"hi"}"#);
-        let draft = Draft::new(&project, &sender, to, ("chat", "1.0.0"), payload, &headers);
+        let draft = NewMessage::new(&project, &sender, to, ("chat", "1.0.0"), payload, &headers);
         let message = draft.seal(MessageIds::default().next(now), recipient, now, false);
         let at_ms = unix_ms.saturating_add_signed(late_by);
         let mut out = Vec::new();
@@ -214,7 +214,7 @@ proptest! {
 fn logged(payload: &str, headers: &Headers) -> AcceptedMessage {
     let sender = SessionRecord::unnamed();
     let (now, project) = (crate::clock::now(), ProjectId::default_project());
-    let draft = Draft::new(
+    let draft = NewMessage::new(
         &project,
         &sender,
         Addressing::Broadcast,

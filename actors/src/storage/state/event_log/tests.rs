@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::{
-    Addressing, Draft, EventKind, EventKinds, Headers, MessageIds, ProjectId, SessionChange, SessionRecord,
+    Addressing, EventKind, EventKinds, Headers, MessageIds, NewMessage, ProjectId, SessionChange, SessionRecord,
 };
 
 const NOW: Now = Now {
@@ -23,7 +23,7 @@ fn message(to: Addressing) -> Message {
     let sender = SessionRecord::unnamed();
     let (project, payload) = (ProjectId::default_project(), format!(r#"{{"text":"{CANARY}"}}"#));
     let protocol = ("chat", "1.0.0");
-    let draft = Draft::new(&project, &sender, to, protocol, &payload, &Headers::default());
+    let draft = NewMessage::new(&project, &sender, to, protocol, &payload, &Headers::default());
     let recipient = (to == Addressing::Direct).then(SessionId::generate);
     draft.seal(MessageIds::default().next(NOW), recipient, NOW, false)
 }

@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use super::{super::entry::NO_DEADLINE, *};
 use crate::{
     clock::now,
-    model::{Addressing, Draft, Headers, MessageIds, ProjectId, SessionRecord},
+    model::{Addressing, Headers, MessageIds, NewMessage, ProjectId, SessionRecord},
 };
 
 const DELIVERY_LIMIT: u32 = 4;
@@ -265,7 +265,7 @@ fn message(ids: &MessageIds, priority: Priority) -> Message {
         priority,
         ..Headers::default()
     };
-    let draft = Draft::new(
+    let draft = NewMessage::new(
         &ProjectId::default_project(),
         &sender,
         Addressing::Broadcast,
