@@ -14,7 +14,7 @@ use actors::{
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
-use api::budget::{Budget, Reservation};
+use api::budget::{ByteBudget, Reservation};
 
 /// How long an answer waits for room. Clients that read make room in far less.
 const ROOM_TIME_MAX: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ const STARVED_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The room of the answers of one instance.
 pub struct AnswerRoom {
-    budget: Arc<Budget>,
+    budget: Arc<ByteBudget>,
     project: ProjectId,
     time_max: Duration,
     /// An answer got no room in time. Until one as large does, answers do not wait: they would hold up those behind them.
@@ -58,7 +58,7 @@ impl AsRef<[u8]> for Roomed {
 
 impl AnswerRoom {
     /// Room in the share of this project.
-    pub fn new(budget: &Arc<Budget>, project: &ProjectId) -> Rc<Self> {
+    pub fn new(budget: &Arc<ByteBudget>, project: &ProjectId) -> Rc<Self> {
         Rc::new(Self {
             budget: Arc::clone(budget),
             project: project.clone(),
@@ -185,7 +185,7 @@ mod tests {
 
     #[actix_web::test]
     async fn an_answer_has_room_until_it_is_dropped_and_waits_for_it() {
-        let budget = Budget::new(2 * SHARE, SHARE);
+        let budget = ByteBudget::new(2 * SHARE, SHARE);
         let room = AnswerRoom::new(&budget, &ProjectId::default_project());
         let held = room.copy(&vec![0; SHARE]).unwrap();
         assert!(
@@ -217,7 +217,7 @@ mod tests {
     #[actix_web::test]
     async fn without_room_a_call_ends_after_a_while_and_the_next_at_once() {
         let room = AnswerRoom {
-            budget: Budget::new(2 * SHARE, SHARE),
+            budget: ByteBudget::new(2 * SHARE, SHARE),
             project: ProjectId::default_project(),
             time_max: Duration::from_millis(1),
             starved: Cell::default(),

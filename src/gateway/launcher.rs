@@ -9,12 +9,12 @@ use actors::{
 };
 
 use super::{answer_room::AnswerRoom, ending::Ending, instance, process::watched_files, watch::Watch};
-use api::budget::Budget;
+use api::budget::ByteBudget;
 
 /// Starts programs on this machine, and connects to servers elsewhere.
 pub struct InstanceLauncher {
     /// What the answers of backends count against.
-    pub outbound: Arc<Budget>,
+    pub outbound: Arc<ByteBudget>,
 }
 
 impl fmt::Debug for InstanceLauncher {

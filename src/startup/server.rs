@@ -40,7 +40,7 @@ use crate::{
         websocket,
     },
 };
-use api::budget::Budget;
+use api::budget::ByteBudget;
 use common::{
     config::Config,
     telemetry::{self, RequestSpan},
@@ -55,8 +55,8 @@ pub struct Shared {
     pub state: Arc<HttpState>,
     pub endpoint: Arc<Endpoint>,
     /// The byte budget for what connections receive.
-    pub inbound: Arc<Budget>,
-    pub outbound: Arc<Budget>,
+    pub inbound: Arc<ByteBudget>,
+    pub outbound: Arc<ByteBudget>,
 }
 
 /// A server that accepts connections.
@@ -185,7 +185,7 @@ fn unreachable_listener() -> io::Result<UnixListener> {
 fn accept(
     io: TcpStream,
     (addresses, asks_user): (&Arc<AddressLimiter>, bool),
-    inbound: &Arc<Budget>,
+    inbound: &Arc<ByteBudget>,
     stall_timeout: Duration,
 ) -> Result<(Socket, Protocol, Option<SocketAddr>), DispatchError> {
     let address = io.peer_addr().ok();

@@ -8,7 +8,7 @@ use super::settings;
 use api::{
     admin::Administration,
     auth::{Audit, AuthPolicy, Authenticator},
-    budget::Budget,
+    budget::ByteBudget,
     mcp::Service,
 };
 use common::config::Config;
@@ -30,7 +30,7 @@ impl Services {
         config: &Config,
         policy: AuthPolicy,
         replicas: Option<&Arc<dyn ReplicaDirectory>>,
-        outbound: &Arc<Budget>,
+        outbound: &Arc<ByteBudget>,
     ) -> io::Result<Self> {
         let audit = Audit::new(broker.clone());
         let auth = Authenticator::new(broker.clone(), policy, Arc::clone(&audit));

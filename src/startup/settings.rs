@@ -25,7 +25,7 @@ use api::{
         AuthPolicy,
         jwt::{JwtSettings, JwtVerifier, KeySource},
     },
-    budget::Budget,
+    budget::ByteBudget,
     mcp::{self, ClarifyBy},
 };
 use common::token_file::TokenFile;
@@ -58,9 +58,9 @@ pub fn address_limiter(config: &Config) -> Arc<AddressLimiter> {
 }
 
 /// The budget for what connections receive.
-pub fn inbound_budget(config: &Config) -> Arc<Budget> {
+pub fn inbound_budget(config: &Config) -> Arc<ByteBudget> {
     let bytes_max = config.inbound_buffer_bytes();
-    Budget::new(bytes_max, bytes_max / INBOUND_SHARE_DIVISOR)
+    ByteBudget::new(bytes_max, bytes_max / INBOUND_SHARE_DIVISOR)
 }
 
 /// By which ways `clarify` reaches people.
@@ -78,9 +78,9 @@ pub fn call_drain(config: &Config) -> Duration {
 }
 
 /// The budget for answers and pushes.
-pub fn outbound_budget(config: &Config) -> Arc<Budget> {
+pub fn outbound_budget(config: &Config) -> Arc<ByteBudget> {
     let bytes_max = config.outbound_buffer_bytes();
-    Budget::new(bytes_max, bytes_max / OUTBOUND_SHARE_DIVISOR)
+    ByteBudget::new(bytes_max, bytes_max / OUTBOUND_SHARE_DIVISOR)
 }
 
 /// How metrics are scraped.
@@ -172,7 +172,7 @@ pub fn gateway(
     config: &Config,
     backends: watch::Receiver<Arc<BackendsConfig>>,
     own: OwnNames,
-    outbound: &Arc<Budget>,
+    outbound: &Arc<ByteBudget>,
 ) -> GatewaySettings {
     GatewaySettings {
         launcher: Arc::new(InstanceLauncher {

@@ -6,7 +6,7 @@ use actors::{model::ReplicaId, storage::ReplicaDirectory};
 
 use super::Connections;
 use crate::edge::Admission;
-use api::{auth::Authenticator, budget::Budget, mcp::Service};
+use api::{auth::Authenticator, budget::ByteBudget, mcp::Service};
 
 /// Bytes for the JSON-RPC envelope around the largest payload.
 const ENVELOPE_LEN_MAX: usize = 64 * 1024;
@@ -22,7 +22,7 @@ pub struct TransportContext {
     /// The other replicas; `None` when the storage is not shared.
     pub replicas: Option<Arc<dyn ReplicaDirectory>>,
     /// Byte budget of frames and bodies that are being received, small ones excepted.
-    pub inbound: Arc<Budget>,
+    pub inbound: Arc<ByteBudget>,
 }
 
 /// Length of a refused body that is still read to its end, in messages of the largest size.

@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::inbound::UNRESERVED_LEN_MAX;
 use crate::edge::AddressPermit;
-use api::{auth::Stranger, budget::Budget, mcp::HandedOver};
+use api::{auth::Stranger, budget::ByteBudget, mcp::HandedOver};
 
 /// A socket that records its state in a [`SocketState`].
 pub struct Socket {
@@ -29,7 +29,7 @@ pub struct Socket {
     state: Rc<SocketState>,
     /// Permit of the peer's address.
     address_permit: Option<AddressPermit>,
-    inbound: Arc<Budget>,
+    inbound: Arc<ByteBudget>,
     /// While the inbound budget has waiters: the last read returned bytes, and their reader must run first.
     must_yield: bool,
 }
@@ -165,7 +165,7 @@ impl Socket {
         io: TcpStream,
         stall_timeout: Duration,
         address_permit: Option<AddressPermit>,
-        inbound: Arc<Budget>,
+        inbound: Arc<ByteBudget>,
     ) -> Self {
         let socket = SockRef::from(&io);
         let prepared = socket

@@ -1,7 +1,7 @@
 //! What connections share. Memory budgets: bytes that all connections hold together, bounded for the process and for each
 //! project. And the time of a worker (`worker_time.rs`).
 //!
-//! A project has at most a share of a [`Budget`], so that one project cannot take the memory of the others. A
+//! A project has at most a share of a [`ByteBudget`], so that one project cannot take the memory of the others. A
 //! reservation beyond the bounds waits; within a project, waiters are served in order.
 
 mod answer;
@@ -23,7 +23,7 @@ pub use answer::AnswerBudget;
 pub use worker_time::{SLICE_MS, SliceWaiter, WorkerTime};
 
 /// A bound in bytes for the process, and one for each project.
-pub struct Budget {
+pub struct ByteBudget {
     bytes_max: usize,
     project_bytes_max: usize,
     used: AtomicUsize,
@@ -46,7 +46,7 @@ struct Waiter {
     waker: Waker,
 }
 
-impl Budget {
+impl ByteBudget {
     /// A budget with bounds in bytes for the process and for each project.
     pub fn new(bytes_max: usize, project_bytes_max: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -95,7 +95,7 @@ impl Budget {
 
 /// Bytes that one connection or one call holds of a budget. They are freed on drop.
 pub struct Reservation {
-    budget: Arc<Budget>,
+    budget: Arc<ByteBudget>,
     project: ProjectId,
     /// Bytes that the project holds in all.
     project_used: Arc<AtomicUsize>,
@@ -105,7 +105,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// A reservation of 0 bytes.
-    pub fn new(budget: &Arc<Budget>, project: &ProjectId) -> Self {
+    pub fn new(budget: &Arc<ByteBudget>, project: &ProjectId) -> Self {
         let project_used = Arc::clone(budget.state().projects.entry(project.clone()).or_default());
         Self {
             budget: Arc::clone(budget),
@@ -122,7 +122,7 @@ impl Reservation {
     }
 
     /// The budget of the reservation.
-    pub fn budget(&self) -> &Arc<Budget> {
+    pub fn budget(&self) -> &Arc<ByteBudget> {
         &self.budget
     }
 
@@ -245,7 +245,7 @@ impl Drop for Reservation {
 
 /// Reads how much of a budget is in use, without a reservation.
 pub struct Gauge {
-    budget: Arc<Budget>,
+    budget: Arc<ByteBudget>,
     project_used: Arc<AtomicUsize>,
 }
 
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_project_gets_at_most_its_share() {
-        let budget = Budget::new(100, 50);
+        let budget = ByteBudget::new(100, 50);
         let [mut a, mut b, mut c] = ["one", "one", "two"].map(|id| Reservation::new(&budget, &project(id)));
         assert!(grows(&mut a, 30) && grows(&mut b, 20));
         assert!(a.gauge().is_full() && !c.gauge().is_full());
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_project_over_its_share_frees_bytes_or_else_the_largest_one() {
-        let budget = Budget::new(100, 50);
+        let budget = ByteBudget::new(100, 50);
         let ids = ["one", "two", "three"].map(project);
         let mut reservations = [0, 1, 2].map(|at| Reservation::new(&budget, &ids[at]));
         reservations[0].set_bytes(50);
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn waiters_of_a_project_are_served_in_order() {
-        let budget = Budget::new(100, 50);
+        let budget = ByteBudget::new(100, 50);
         let [mut a, mut b, mut c] = [(); 3].map(|()| Reservation::new(&budget, &project("one")));
         assert!(grows(&mut a, 40) && !grows(&mut b, 20) && !grows(&mut c, 5));
         a.set_bytes(10);
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn try_grow_does_not_overtake_waiters() {
-        let budget = Budget::new(100, 50);
+        let budget = ByteBudget::new(100, 50);
         let [mut a, mut b, mut c] = [(); 3].map(|()| Reservation::new(&budget, &project("one")));
         assert!(a.try_grow_to(40) && !b.try_grow_to(20) && !budget.has_waiters());
         assert!(c.gauge().has_room_for(10) && !c.gauge().has_room_for(11));
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_reservation_beyond_the_share_waits_until_the_project_holds_nothing_else() {
-        let budget = Budget::new(100, 50);
+        let budget = ByteBudget::new(100, 50);
         let [mut a, mut b] = [(); 2].map(|()| Reservation::new(&budget, &project("one")));
         assert!(grows(&mut a, 1) && !grows(&mut b, 1000));
         drop(a);
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_waiter_blocks_no_other() {
-        let budget = Budget::new(100, 50);
+        let budget = ByteBudget::new(100, 50);
         let [mut a, mut b, mut c] = [(); 3].map(|()| Reservation::new(&budget, &project("one")));
         a.set_bytes(50);
         assert!(b.grow_to(10).now_or_never().is_none());

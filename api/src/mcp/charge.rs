@@ -102,13 +102,13 @@ mod tests {
     use actors::model::ProjectId;
 
     use super::*;
-    use crate::budget::Budget;
+    use crate::budget::ByteBudget;
 
     const MIB: usize = 1024 * 1024;
 
     #[test]
     fn reserved_bytes_are_charged_until_they_wait_or_the_reservation_ends() {
-        let budget = Budget::new(8 * MIB, 4 * MIB);
+        let budget = ByteBudget::new(8 * MIB, 4 * MIB);
         let [a, b] = [(); 2].map(|()| OutboxCharge::new(Reservation::new(&budget, &ProjectId::default_project())));
         assert!(a.reserve(0, 3 * MIB) && !b.reserve(0, 2 * MIB) && !b.may_have_room(2 * MIB));
         assert!(b.reserve(0, UNRESERVED_BYTES_MAX), "little needs no room");

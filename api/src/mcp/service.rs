@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     admin::Administration,
-    budget::{Budget, Reservation},
+    budget::{ByteBudget, Reservation},
 };
 
 /// What all peers of a process share.
@@ -26,7 +26,7 @@ pub struct Service {
     /// Announces changes of the lists that clients cache.
     pub lists: ListChanges,
     /// Bounds the bytes of answers and pushed messages of all peers.
-    pub outbound: Arc<Budget>,
+    pub outbound: Arc<ByteBudget>,
     /// By which ways `clarify` reaches people.
     pub clarify_by: ClarifyBy,
     /// The tools that callers are listed whose keys do not say which.
@@ -47,7 +47,7 @@ impl Service {
         progress_interval: Duration,
         admin: Arc<Administration>,
         replica: Option<ReplicaId>,
-        outbound: Arc<Budget>,
+        outbound: Arc<ByteBudget>,
         clarify_by: ClarifyBy,
         call_drain: Duration,
     ) -> Result<Self, getrandom::Error> {

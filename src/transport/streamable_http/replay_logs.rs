@@ -10,7 +10,7 @@ use std::{
 
 use actors::model::ProjectId;
 
-use api::budget::{Budget, Reservation};
+use api::budget::{ByteBudget, Reservation};
 
 /// Bytes of all logs of the process.
 const LOGS_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -21,7 +21,7 @@ pub const STREAM_OVERHEAD_BYTES: usize = 1024;
 
 /// The replay logs of the process.
 pub struct ReplayLogs {
-    budget: Arc<Budget>,
+    budget: Arc<ByteBudget>,
     order: Mutex<Order>,
 }
 
@@ -50,7 +50,7 @@ impl ReplayLogs {
     /// No logs, with the bounds of the process.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            budget: Budget::new(LOGS_BYTES_MAX, LOGS_BYTES_MAX / LOGS_SHARE_DIVISOR),
+            budget: ByteBudget::new(LOGS_BYTES_MAX, LOGS_BYTES_MAX / LOGS_SHARE_DIVISOR),
             order: Mutex::default(),
         })
     }
