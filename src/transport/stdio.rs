@@ -162,7 +162,7 @@ impl StdioWire {
             let view = backend.view();
             let state = match view.state {
                 BackendState::Starting => "starting",
-                BackendState::Ready | BackendState::Handover => "ready",
+                BackendState::Ready | BackendState::Replacing => "ready",
                 BackendState::Backoff | BackendState::Failed => "failed",
                 BackendState::Idle | BackendState::Disabled | BackendState::Stopping => "stopped",
             };

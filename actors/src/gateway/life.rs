@@ -31,7 +31,7 @@ pub enum BackendState {
     /// It takes calls.
     Ready,
     /// It takes calls, and another instance is being started that will take its place.
-    Handover,
+    Replacing,
     /// It has ended, and is started again after a pause.
     Backoff,
     /// It cannot be started, or ends again and again.
@@ -50,7 +50,7 @@ impl BackendState {
             Self::Idle => "idle",
             Self::Starting => "starting",
             Self::Ready => "ready",
-            Self::Handover => "handover",
+            Self::Replacing => "handover",
             Self::Backoff => "backoff",
             Self::Failed => "failed",
             Self::Disabled => "disabled",
@@ -192,7 +192,7 @@ impl Life {
 
     /// Decides what follows from an event.
     pub fn on(&mut self, event: LifeEvent, now_ms: u64) -> Option<LifeEffect> {
-        use BackendState::{Backoff, Disabled, Failed, Handover, Idle, Ready, Starting, Stopping};
+        use BackendState::{Backoff, Disabled, Failed, Idle, Ready, Replacing, Starting, Stopping};
         match (event, self.state) {
             (LifeEvent::Wanted, Idle) => Some(self.launch(StartReason::Wanted, now_ms)),
             (LifeEvent::Restart(why), Idle | Backoff | Failed | Disabled) => {
@@ -210,8 +210,8 @@ impl Life {
                 self.enter(Ready, None, None, now_ms);
                 None
             }
-            (LifeEvent::DisableOnceIdle, Ready | Handover) => self.drain(AfterStop::Disabled, now_ms),
-            (LifeEvent::RestartOnceIdle(why), Ready | Handover) => self.drain(AfterStop::Launch(why), now_ms),
+            (LifeEvent::DisableOnceIdle, Ready | Replacing) => self.drain(AfterStop::Disabled, now_ms),
+            (LifeEvent::RestartOnceIdle(why), Ready | Replacing) => self.drain(AfterStop::Launch(why), now_ms),
             (LifeEvent::DisableOnceIdle, _) => self.on(LifeEvent::Disable, now_ms),
             (LifeEvent::RestartOnceIdle(why) | LifeEvent::Changed(why), state) => self.changed(state, why, now_ms),
             (LifeEvent::Drained, Ready) => self.after_drain.map(|after| self.stop(after, now_ms)),
@@ -248,7 +248,7 @@ impl Life {
                 None
             }
             (LifeEvent::IdleTooLong, Ready) if self.after_drain.is_none() => Some(self.stop(AfterStop::Idle, now_ms)),
-            (event, Handover) => self.handing_over(event, now_ms),
+            (event, Replacing) => self.on_replacing(event, now_ms),
             _ => None,
         }
     }
@@ -260,16 +260,16 @@ impl Life {
 
     /// What it is started from has changed: the next instance shows whether that mends a failure.
     fn changed(&mut self, state: BackendState, why: StartReason, now_ms: u64) -> Option<LifeEffect> {
-        use BackendState::{Backoff, Disabled, Failed, Handover, Idle, Ready, Starting, Stopping};
+        use BackendState::{Backoff, Disabled, Failed, Idle, Ready, Replacing, Starting, Stopping};
         match state {
             Idle | Backoff | Failed => self.on(LifeEvent::Restart(why), now_ms),
             // It may have read what was there before.
             Starting => Some(self.stop(AfterStop::Launch(why), now_ms)),
             // It starts from what has changed after the drain, if it starts again.
             Ready if self.after_drain.is_some() => None,
-            Ready | Handover => {
+            Ready | Replacing => {
                 let due = now_ms + millis(self.start_timeout);
-                self.enter(Handover, None, Some(due), now_ms);
+                self.enter(Replacing, None, Some(due), now_ms);
                 self.start_reason = why;
                 Some(LifeEffect::LaunchSuccessor)
             }
@@ -284,14 +284,14 @@ impl Life {
     /// Lets the open calls of the running instance end.
     fn drain(&mut self, after: AfterStop, now_ms: u64) -> Option<LifeEffect> {
         let is_draining = self.after_drain.is_some();
-        if self.state == BackendState::Handover {
+        if self.state == BackendState::Replacing {
             self.enter(BackendState::Ready, None, None, now_ms);
         }
         self.after_drain = Some(after);
         (!is_draining).then_some(LifeEffect::Drain)
     }
 
-    fn handing_over(&mut self, event: LifeEvent, now_ms: u64) -> Option<LifeEffect> {
+    fn on_replacing(&mut self, event: LifeEvent, now_ms: u64) -> Option<LifeEffect> {
         use BackendState::{Ready, Starting};
         match event {
             LifeEvent::SuccessorReady => {

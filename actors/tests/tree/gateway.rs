@@ -226,7 +226,7 @@ fn a_changed_backend_that_is_switched_off_gives_up_what_it_was_starting() {
         let mut call = served.call().await;
         served.launcher.holds_back.store(true, Ordering::Relaxed);
         served.backends.send_replace(of_project(config(&["changed"])));
-        let is_handed_over = |view: &Arc<BackendView>| view.state == BackendState::Handover;
+        let is_handed_over = |view: &Arc<BackendView>| view.state == BackendState::Replacing;
         served.is_seen("the changed one is started", is_handed_over).await;
         assert!(served.launcher.link(1).is_open());
 

@@ -91,7 +91,7 @@ fn of_tool(gateway: Option<&GatewayHandle>, tool: String) -> ToolReadiness {
     let readiness = match view.state {
         BackendState::Failed | BackendState::Disabled => ReadinessLevel::NeedsPerson,
         _ if !is_offered && view.lists.is_some() => ReadinessLevel::Unknown,
-        BackendState::Ready | BackendState::Handover | BackendState::Idle if is_offered => ReadinessLevel::Ready,
+        BackendState::Ready | BackendState::Replacing | BackendState::Idle if is_offered => ReadinessLevel::Ready,
         _ => ReadinessLevel::Transient,
     };
     ToolReadiness {

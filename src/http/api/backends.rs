@@ -111,7 +111,7 @@ pub async fn start(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path
     let is_up = |state| {
         matches!(
             state,
-            BackendState::Starting | BackendState::Ready | BackendState::Handover
+            BackendState::Starting | BackendState::Ready | BackendState::Replacing
         )
     };
     let runs = verbs::find(&by.project, &path).is_ok_and(|backend| is_up(backend.view().state));

@@ -125,7 +125,7 @@ fn a_changed_one_takes_the_place_of_the_running_one_when_it_is_ready() {
         life.on(LifeEvent::Changed(StartReason::Change), 2),
         Some(LifeEffect::LaunchSuccessor)
     );
-    assert_eq!(life.state(), BackendState::Handover);
+    assert_eq!(life.state(), BackendState::Replacing);
     assert_eq!(life.on(LifeEvent::IdleTooLong, 3), None);
     assert_eq!(
         life.on(LifeEvent::Changed(StartReason::Change), 4),

@@ -79,7 +79,7 @@ impl ProjectHandle {
             figures.backends = offered.backends.len();
             for backend in &offered.backends {
                 match backend.view().state {
-                    BackendState::Ready | BackendState::Handover | BackendState::Idle => figures.backends_ready += 1,
+                    BackendState::Ready | BackendState::Replacing | BackendState::Idle => figures.backends_ready += 1,
                     BackendState::Failed => figures.backends_failed += 1,
                     _ => {}
                 }

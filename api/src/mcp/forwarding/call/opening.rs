@@ -111,7 +111,7 @@ impl RunningCall {
             }
             match view.state {
                 BackendState::Idle => backend.command(BackendCommand::Want),
-                BackendState::Starting | BackendState::Ready | BackendState::Handover | BackendState::Stopping => {}
+                BackendState::Starting | BackendState::Ready | BackendState::Replacing | BackendState::Stopping => {}
                 BackendState::Backoff | BackendState::Failed | BackendState::Disabled => {
                     return Err(unavailable(backend, &view).into());
                 }
@@ -209,7 +209,7 @@ impl RunningCall {
         let backend = self.backend().name.to_string();
         let affinity = self.affinity(&view);
         match affinity {
-            _ if !matches!(view.state, BackendState::Ready | BackendState::Handover) => {
+            _ if !matches!(view.state, BackendState::Ready | BackendState::Replacing) => {
                 unavailable(self.backend(), &view)
             }
             Some(affinity) if self.backend().checkouts.is_starting(&affinity) => BackendFailure::Unavailable {
