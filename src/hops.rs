@@ -1,4 +1,4 @@
-//! Finds requests that this broker has sent to itself: a backend whose URL leads back here would list itself again and
+//! Finds requests that this broker has sent to itself: a backend whose URL points back here would list itself again and
 //! again. Each request to a backend over HTTP names the broker in `Via` (RFC 9110, section 7.6.3).
 
 use std::sync::OnceLock;

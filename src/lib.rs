@@ -1,7 +1,7 @@
 //! The broker: transports, HTTP, the gateway's processes, metrics.
 //!
 //! `startup` assembles the parts. The other crates are below: `actors` is everything that needs no socket, `storage` does the
-//! I/O of what is kept, `api` answers callers, `common` has settings and telemetry. `cli` and `front` are programs beside it.
+//! I/O of what is kept, `api` answers callers, `common` has settings and telemetry. `cli` and `front` are programs next to it.
 
 pub mod edge;
 pub mod gateway;

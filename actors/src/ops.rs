@@ -14,7 +14,7 @@ use actix::{Actor, ActorFuture, ActorFutureExt, AsyncContext, Context, WrapFutur
 use futures_util::{StreamExt, stream::FuturesOrdered};
 
 /// Runs an operation and gives its result to `on_result`: at once if the result is there at the first poll, else when it
-/// is, beside the other work of the actor.
+/// is, during the other work of the actor.
 ///
 /// The results of two operations may be handled in another order than they were begun. An actor that keeps what the last
 /// result said needs [`OrderedOps`]; for others that would let a slow operation hold up the rest.

@@ -36,7 +36,7 @@ pub struct ProjectSettings {
     pub presence: PresenceTimeouts,
     /// How long a disconnected session keeps its name and its inbox.
     pub session_retention: Duration,
-    /// The event log keeps the payloads of messages, as the storage was told.
+    /// The event log keeps the payloads of messages, as the storage is configured.
     pub keeps_payloads: bool,
     pub restarts: RestartPolicy,
     pub desk: DeskSettings,
@@ -53,7 +53,7 @@ pub struct DeskSettings {
     pub capacity: usize,
     /// How long a yap is held for its place in the order.
     pub yap_delay: Duration,
-    /// What is told of changes of questions, outside the broker: at most [`TARGETS_MAX`](crate::storage::TARGETS_MAX).
+    /// The targets outside the broker that receive changes of questions: at most [`TARGETS_MAX`](crate::storage::TARGETS_MAX).
     pub targets: Arc<[Arc<dyn Target>]>,
     /// Encrypts answers to sensitive questions; None to store them as they are.
     pub seal: Option<Arc<dyn AnswerSeal>>,

@@ -3,7 +3,7 @@
 //! actix's own supervisor loses an actor that panics: the panic unwinds through its future and takes the mailbox
 //! along. Here the actor's future is polled inside `catch_unwind`, and `restart` keeps the same address and the
 //! queued commands; the actor's `restarting` drops suspect state, and its `started` runs again. After too many panics in
-//! a short time the actor is given up and its parent is told instead ([`RestartPolicy`]).
+//! a short time the actor is given up and its parent is notified instead ([`RestartPolicy`]).
 //!
 //! Mailboxes are bounded here as well, and [`ActorMetrics`] shows an actor from outside, even when it is stuck.
 

@@ -1,4 +1,4 @@
-//! What is told of questions outside the broker: webhooks, services of notifications.
+//! The targets outside the broker that receive questions: webhooks, services of notifications.
 //!
 //! A [`Target`] says what it wants and how it is sent. The desk of each project decides when, and tries again what failed.
 

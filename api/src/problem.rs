@@ -79,7 +79,7 @@ impl Problem {
         &self.detail
     }
 
-    /// The headers beside the media type. `Retry-After` is in whole seconds (RFC 9110, section 10.2.3).
+    /// The headers besides the media type. `Retry-After` is in whole seconds (RFC 9110, section 10.2.3).
     pub fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
         let retry_after = self.retry_after.map(|wait| {
             let seconds = wait.as_millis().div_ceil(1000).max(1);

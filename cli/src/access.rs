@@ -28,7 +28,7 @@ const KEY_ADVICE: &str = "\
 Prefer the variable or --key-file:
 other users of this machine see the flags of a process";
 
-/// The flags of every command that calls a broker. They may stand before or after the command.
+/// The flags of every command that calls a broker. They may be before or after the command.
 pub fn flags() -> [Arg; 6] {
     let [url, context, key, key_file, insecure] = broker_flags();
     let json = Arg::new("json")

@@ -238,7 +238,7 @@ impl UserFile {
     }
 }
 
-/// Other names of clients, and the words that stand for them.
+/// Other names of clients, and the words that mean them.
 const OTHER_NAMES: [(&str, &str); 5] = [
     ("claude-code", "claude"),
     ("code", "vscode"),

@@ -10,13 +10,13 @@ use futures_util::future::LocalBoxFuture;
 
 /// Runs a broker, or a gateway without one, in this process.
 pub trait Broker: Debug + Sync {
-    /// Serves until it is told to stop, and returns the exit code of the process.
+    /// Serves until it is asked to stop, and returns the exit code of the process.
     ///
     /// # Errors
     /// The broker cannot start, or [`Serving::ready`] has failed.
     fn serve(&self, serving: Serving) -> io::Result<ExitCode>;
 
-    /// Serves the backends of a configuration to one client until it ends or the process is told to stop. Open calls then
+    /// Serves the backends of a configuration to one client until it ends or the process is asked to stop. Open calls then
     /// have `shutdown_grace`. Settings of servers and storages have no effect.
     ///
     /// # Errors

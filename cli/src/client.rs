@@ -89,7 +89,7 @@ pub fn parameter(name: &str, value: Option<impl AsRef<str>>) -> Option<String> {
 }
 
 /// Longest time from the first byte of the request to the last byte of the response. Connecting may take half of it, so
-/// that an unreachable broker and a slow one are told apart.
+/// that an unreachable broker and a slow one can be distinguished.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A stream on which nothing arrives for so long is opened again: its broker may be gone without a word.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use common::config::suggestion;
 use common::local::{config_file_of_user, write_private};
 
-/// The name that stands for no context: the broker of the user.
+/// The name that means no context: the broker of the user.
 pub const OWN: &str = "local";
 /// Contexts of a user, at most.
 const CONTEXTS_MAX: usize = 200;
@@ -46,7 +46,7 @@ pub struct Context {
     /// The project, for a key that may act in several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// The key may go over `http://` to another machine.
+    /// The key may be sent over `http://` to another machine.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
 }

@@ -107,7 +107,7 @@ impl EmbeddedBroker {
         })
     }
 
-    /// Whether the process was told to stop.
+    /// Whether the process was asked to stop.
     pub fn is_interrupted(&self) -> bool {
         self.is_interrupted.load(Ordering::Acquire)
     }
@@ -122,7 +122,7 @@ impl Drop for EmbeddedBroker {
     }
 }
 
-/// Returns when `stopped` is dropped or the process is told to stop.
+/// Returns when `stopped` is dropped or the process is asked to stop.
 async fn wait_for_stop(stopped: oneshot::Receiver<()>, is_interrupted: &AtomicBool) -> io::Result<()> {
     tokio::select! {
         _ = stopped => {}

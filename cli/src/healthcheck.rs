@@ -12,7 +12,7 @@ use super::error::CliError;
 use super::output::EXIT_CODES;
 use common::config::{self, URL_ENV};
 
-/// The variable of the setting `port`: in a container it names the port of the broker beside which this command runs.
+/// The variable of the setting `port`: in a container it names the port of the broker next to which this command runs.
 const PORT_ENV: &str = "MCP_BROKER_PORT";
 
 /// Longest wait for the whole answer.

@@ -139,7 +139,7 @@ pub fn terminal_width() -> Option<usize> {
 
 /// A JSON value of the broker as one line.
 pub fn json_line(value: &RawValue) -> String {
-    // Line breaks stand only between tokens: in strings they are escaped.
+    // Line breaks are only between tokens: in strings they are escaped.
     let line = value.get().replace(['\n', '\r'], " ");
     format!("{}\n", escaped_json(line.trim()))
 }

@@ -1,4 +1,4 @@
-//! A file that is written beside its final place, so that no reader sees a part of it.
+//! A file that is written next to its final place, so that no reader sees a part of it.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,7 +11,7 @@ pub struct PartialFile {
 }
 
 impl PartialFile {
-    /// Makes a file beside its target. `mode` is what the umask leaves of it.
+    /// Makes a file next to its target. `mode` is what the umask leaves of it.
     ///
     /// # Errors
     /// The folder cannot be written, or another process with the same id has left its file there.

@@ -121,7 +121,7 @@ fn close_memory() {
     }
 }
 
-/// Whether errors before the configuration is known are printed as JSON: `log_format` says so in a flag or variable.
+/// Whether errors before the configuration is known are printed as JSON: a flag or variable sets `log_format`.
 pub fn wants_json_errors(args: &[OsString], env: &[(OsString, OsString)]) -> bool {
     const FLAG: &str = "--log-format";
     let args: Vec<_> = args.iter().filter_map(|arg| arg.to_str()).collect();

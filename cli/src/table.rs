@@ -7,7 +7,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// The most characters of a cell, also where the output is no terminal.
 const CELL_CHARS_MAX: usize = 256;
-/// No column is made narrower than this, so that its cells can still be told apart.
+/// No column is made narrower than this, so that its cells can still be distinguished.
 const COLUMN_WIDTH_MIN: usize = 6;
 
 const GAP: &str = "  ";

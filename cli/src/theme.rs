@@ -19,7 +19,7 @@ impl Theme {
         }
     }
 
-    /// A text that names what stands beside it.
+    /// A text that names the one next to it.
     #[allow(clippy::unused_self, reason = "called as the other styles are")]
     pub fn label(&self) -> Style {
         Style::new().add_modifier(Modifier::DIM)

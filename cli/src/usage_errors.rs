@@ -37,7 +37,7 @@ pub fn usage_error(error: clap::Error, root: &Command, args: &[OsString]) -> Cli
     CliError::Usage(config::one_line(&redact_keys(&line)))
 }
 
-/// What a command line without a command is told.
+/// The error for a command line without a command.
 pub fn no_command(root: &Command) -> String {
     let help = Intended::of(root, &[]).help();
     format!(

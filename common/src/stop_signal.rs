@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Returns when the process is told to stop: SIGTERM or SIGINT.
+/// Returns when the process is asked to stop: SIGTERM or SIGINT.
 ///
 /// # Errors
 /// The signals cannot be received.

@@ -56,7 +56,7 @@ const SYSTEM_FILES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The authorities that `SSL_CERT_FILE` and `SSL_CERT_DIR` name, and beside them those of the system. Empty where there are
+/// The authorities that `SSL_CERT_FILE` and `SSL_CERT_DIR` name, and next to them those of the system. Empty where there are
 /// none.
 pub fn user_certificates() -> Vec<CertificateDer<'static>> {
     let mut certificates = rustls_native_certs::load_native_certs().certs;

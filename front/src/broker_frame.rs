@@ -33,7 +33,7 @@ pub enum BrokerFrame<'a> {
 const RESPONSE: &str = "{\"jsonrpc\":\"2.0\",\"id\":";
 /// How notifications begin.
 const NOTIFICATION: &str = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/";
-/// How the names of the notifications of changed lists go on.
+/// How the names of the notifications of changed lists continue.
 const LISTS_CHANGED: [&str; 3] = [
     "tools/list_changed\"",
     "prompts/list_changed\"",

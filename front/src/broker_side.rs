@@ -50,7 +50,7 @@ pub struct BrokerSide {
     dial: Arc<dyn Dial>,
     /// The number of the last connection.
     number: u64,
-    /// The number of the identity that the broker was told on it.
+    /// The number of the identity that the broker got on it.
     told_identity: u64,
     waker: Arc<Waker>,
     /// A warning has said why no broker can be reached, since the last connection.
@@ -61,7 +61,7 @@ pub struct BrokerSide {
 enum Lost {
     /// It was closed or failed.
     Connection(String),
-    /// The broker has to be told another identity.
+    /// The broker must get another identity.
     OtherIdentity,
 }
 
@@ -117,7 +117,7 @@ impl BrokerSide {
     }
 
     /// Connects on a thread of its own, and meanwhile refuses requests that have waited too long. `None` if the identity
-    /// has changed since the attempt began: the broker would have been told the old one.
+    /// has changed since the attempt began: the broker would have got the old one.
     fn dialed(&mut self) -> Result<Option<Dialed>, DialError> {
         let mut state = self.shared.state();
         self.told_identity = state.identity_number;
@@ -388,7 +388,7 @@ impl BrokerSide {
             BrokerFrame::Acknowledged { id } => {
                 let mut state = self.shared.state();
                 match state.requests.listen(id.as_bytes()) {
-                    // The client was told of the beginning on an earlier connection.
+                    // The client got the beginning on an earlier connection.
                     Some(Effect::Listen { is_acknowledged }) => !std::mem::replace(is_acknowledged, true),
                     _ => true,
                 }

@@ -134,7 +134,7 @@ impl ClientSide {
         lines::split(brought.lines).for_each(|line| self.line(line));
     }
 
-    /// Takes a frame. The first one says who the client is, which the broker is told when the front connects.
+    /// Takes a frame. The first one says who the client is, which the front sends to the broker when it connects.
     fn line(&mut self, line: &[u8]) {
         self.frame(line);
         self.begin_serving();

@@ -37,7 +37,7 @@ pub trait Dial: Send + Sync {
     fn dial(&self, agent: Agent) -> Result<Dialed, DialError>;
 }
 
-/// Reaches the broker of this user, which it starts where the policy says so.
+/// Reaches the broker of this user, which it starts if the policy allows it.
 pub struct LocalDial {
     pub paths: LocalPaths,
     pub policy: StartPolicy,

@@ -91,7 +91,7 @@ impl Identity {
         self.conversation.is_none() && self.is_product(CODEX)
     }
 
-    /// Takes note of the thread in the `_meta` of a call of Codex. Returns whether it has told the conversation.
+    /// Takes note of the thread in the `_meta` of a call of Codex. Returns whether the conversation is now known.
     pub fn note_call(&mut self, meta: &str) -> bool {
         #[derive(Deserialize)]
         struct Meta {
@@ -123,7 +123,7 @@ impl Identity {
         self.thread.as_deref()
     }
 
-    /// What the broker is told. `wanted` is the name that it is to make unique.
+    /// What the broker gets. `wanted` is the name that it is to make unique.
     pub fn agent(&self, wanted: Option<String>) -> Agent {
         Agent {
             product: self.product.clone(),

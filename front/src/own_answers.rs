@@ -48,7 +48,7 @@ pub enum OfferedEra {
 pub enum Answerer {
     /// The front, with this result.
     Front(Cow<'static, [u8]>),
-    /// The front, and the broker is told as well: `initialize`.
+    /// The front, and the broker gets it as well: `initialize`.
     Both(Value),
     /// The one that knows what the broker says of itself: `server/discover`.
     Discover,

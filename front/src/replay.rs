@@ -219,7 +219,7 @@ impl Replay {
     }
 
     /// The opening of a new connection. `name` is what the front registers, with this metadata; `asks_for_lists` says that
-    /// the broker has not told the digest of its lists.
+    /// the broker has not sent the digest of its lists.
     pub fn opening(&self, name: Option<&SessionName>, metadata: &Map<String, Value>, asks_for_lists: bool) -> Opening {
         let mut opening = Opening::default();
         if let Some(params) = &self.initialize {

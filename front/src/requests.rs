@@ -39,7 +39,7 @@ pub enum Effect {
     Subscribe,
     /// `resources/unsubscribe`.
     Unsubscribe,
-    /// `subscriptions/listen`, which is answered when it ends. The flag says that the client was told of its beginning.
+    /// `subscriptions/listen`, which is answered when it ends. The flag says that the client got its beginning.
     Listen { is_acknowledged: bool },
 }
 
@@ -140,7 +140,7 @@ impl Request {
 pub enum Cancelled {
     /// It was not sent and never will be.
     Withdrawn,
-    /// The broker has it, or it is not known: the broker is told.
+    /// The broker has it, or it is not known: the broker is notified.
     Sent,
 }
 

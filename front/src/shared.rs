@@ -65,7 +65,7 @@ pub enum Lists {
     /// Those of the broker are not known yet, and are expected to differ: it may have backends. Lists wait for the first
     /// connection.
     Awaited,
-    /// Those of this build, because no broker could be reached in time. The client is told of those of the broker.
+    /// Those of this build, because no broker could be reached in time. The client gets a notification of those of the broker.
     Unconfirmed,
 }
 
@@ -75,13 +75,13 @@ pub struct State {
     pub requests: Requests,
     pub replay: Replay,
     pub identity: Identity,
-    /// Grows when the broker has to be told another identity.
+    /// Grows when the broker must get another identity.
     pub identity_number: u64,
     pub naming: Naming,
     /// How the agent is woken.
     pub wake: WakeOptions,
     pub lists: Lists,
-    /// The instructions of the broker with those of its backends, as it told them last. `None`: those of this build.
+    /// The instructions of the broker with those of its backends, as it sent them last. `None`: those of this build.
     pub instructions: Option<String>,
     /// The name that the front registers on this connection.
     pub name: Option<SessionName>,
@@ -128,7 +128,7 @@ impl State {
         self.instructions = instructions.filter(|text| text.len() <= INSTRUCTIONS_LEN_MAX);
     }
 
-    /// Notes whose lists the client gets; returns whether the client has to be told.
+    /// Notes whose lists the client gets; returns whether the client must be notified.
     pub fn note_lists(&mut self, differ: bool) -> bool {
         let lists = if differ { Lists::Broker } else { Lists::Own };
         let before = std::mem::replace(&mut self.lists, lists);
@@ -140,7 +140,7 @@ impl State {
         is_told && self.replay.is_initialized()
     }
 
-    /// Goes on to a stage, unless the front has reached a later one.
+    /// Moves to a stage, unless the front has reached a later one.
     pub fn advance(&mut self, stage: Stage) {
         self.stage = self.stage.max(stage);
     }

@@ -81,7 +81,7 @@ pub struct ClientSession<'a> {
     probe: Option<Probe>,
     /// The version that was agreed with the backend.
     protocol_version: Option<String>,
-    /// What a legacy backend was told that its client can be asked for.
+    /// The client capabilities that a legacy backend got.
     profile: Profile,
     stop: Rc<Stop>,
     changes: Rc<ListChanges>,
@@ -182,7 +182,7 @@ impl<'a> ClientSession<'a> {
         &self.order.counters
     }
 
-    /// What a legacy backend was told that its client can be asked for.
+    /// The client capabilities that a legacy backend got.
     pub fn profile(&self) -> Profile {
         self.profile
     }
@@ -464,7 +464,7 @@ impl<'a> ClientSession<'a> {
         }
     }
 
-    /// Takes a request of the backend: a question goes to the caller that it is for, if the backend was told that it may ask
+    /// Takes a request of the backend: a question goes to the caller that it is for, if the backend may ask
     /// it, and if it is known which one that is. All others are answered here.
     fn request(&mut self, of: Option<CallNumber>, id: &str, method: &str, params: Option<&str>) {
         let question = InputRequest {
@@ -509,7 +509,7 @@ impl<'a> ClientSession<'a> {
         self.show(&format!("stdout, not a message of MCP: {shown}"));
     }
 
-    /// Whether what the server sends beside MCP is hidden: the administrator of one project has chosen its URL, and pages
+    /// Whether what the server sends besides MCP is hidden: the administrator of one project has chosen its URL, and pages
     /// that only the broker's host can read may be at it.
     fn hides_words(&self) -> bool {
         let config = &self.order.config;
@@ -555,7 +555,7 @@ fn has_capability(server: &ServerInfo, name: &str) -> bool {
     capabilities.get(name).is_some()
 }
 
-/// What a legacy backend is told that its client can be asked for. A main instance that has a pool beside it is told nothing:
+/// The client capabilities that a legacy backend gets. A main instance next to a pool gets none:
 /// it serves the callers that cannot be asked, or none.
 fn told_profile(order: &LaunchOrder, names_calls: bool) -> Profile {
     let is_single = order.config.sharing == Sharing::Project && order.config.instances_max() == 1;

@@ -52,7 +52,7 @@ impl Launcher for InstanceLauncher {
     }
 }
 
-/// An instance on this thread. Its task goes on until its process or connection is gone, also when this is dropped.
+/// An instance on this thread. Its task runs until its process or connection is gone, also when this is dropped.
 struct RunningInstance(Rc<Ending>);
 
 impl Instance for RunningInstance {

@@ -1,4 +1,4 @@
-//! Asks a backend to tell of changes: a modern one of its lists and of subscribed resources and tasks, in one subscription; a
+//! Subscribes to changes of a backend: a modern one sends those of its lists and of subscribed resources and tasks, in one subscription; a
 //! legacy one of each resource that callers have subscribed to.
 
 use std::{collections::BTreeSet, rc::Rc, sync::Arc, time::Duration};
@@ -33,14 +33,14 @@ pub struct Heard {
     pub is_forgotten: Notify,
 }
 
-/// Asks one running instance to tell of changes.
+/// Subscribes to changes of one running instance.
 pub struct Listener {
     pub link: Arc<FrameLink>,
-    /// What its callers want to be told of.
+    /// What its callers subscribe to.
     pub subscribed: Subscribed,
     /// The number of its process.
     pub process: u64,
-    /// It is to tell of its lists too.
+    /// The subscription has its lists too.
     pub hears_of_lists: bool,
     pub log: Arc<BackendLog>,
     pub heard: Rc<Heard>,
@@ -211,7 +211,7 @@ impl Listener {
     }
 }
 
-/// Changes of what callers want to be told of.
+/// Changes of what callers subscribe to.
 struct Revisions {
     of_resources: watch::Receiver<u64>,
     of_tasks: watch::Receiver<u64>,
@@ -231,7 +231,7 @@ impl Revisions {
     }
 }
 
-/// The lists of which a backend says that it tells of their changes, as the filter of a subscription.
+/// The lists that a backend declares as subscribable, as the filter of a subscription.
 fn announced_lists(capabilities: &Value) -> Map<String, Value> {
     let filter = [
         ("tools", "toolsListChanged"),

@@ -281,7 +281,7 @@ impl ListReader {
     }
 }
 
-/// Reads a page: a long one beside the workers.
+/// Reads a page: a long one off the workers.
 async fn read_in_time(kind: ListKind, page: String) -> Result<ListPart, Unread> {
     let read = if page.len() <= PAGE_LEN_INLINE {
         read_page(kind, &page).ok()
@@ -342,7 +342,7 @@ impl ReadList {
         self.problems.push(format!("{}: {what}", kind.method()));
     }
 
-    /// Drops what no client could use: two items of one name cannot be told apart.
+    /// Drops what no client could use: two items of one name cannot be distinguished.
     fn finish(&mut self) {
         let mut seen = HashSet::new();
         self.items.retain(|item| seen.insert(item.key.clone()));

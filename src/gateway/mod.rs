@@ -4,7 +4,7 @@
 //! (`process`) or connects to a URL (`remote`). What is said is the same everywhere (`client_session`): it agrees on an era
 //! (`probe`, `openings`), reads what a backend makes of JSON-RPC (`message`), brings answers to the link of the callers, as far
 //! as the budget has room for them (`answer_room`), and reads the lists (`lists`). `pipes` and `remote` move the messages.
-//! Between the broker and a program stands a keeper (`keeper`): the same executable, which ends the program and all its
+//! Between the broker and a program is a keeper (`keeper`): the same executable, which ends the program and all its
 //! descendants when the broker has gone, however it went. `watch` tells when the files of a program change. `tables` reads the
 //! tables of added backends.
 //!

@@ -74,7 +74,7 @@ pub fn modern_meta() -> Value {
 }
 
 impl Probe {
-    /// A probe, and the lines to be sent. A legacy backend is told once, here, what its client can be asked for.
+    /// A probe, and the lines to be sent. A legacy backend gets the capabilities of its client once, here.
     pub fn begin(opening: Opening, profile: Profile) -> (Self, Vec<String>) {
         let asks_modern = opening != Opening::Legacy;
         let asks_legacy = opening != Opening::Modern;

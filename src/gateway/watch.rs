@@ -131,7 +131,7 @@ fn log_ignored(event: &Event, ignored: &mut HashSet<PathBuf>) {
 
 /// The files that are watched.
 pub struct FilePatterns {
-    /// What matches below each file or folder; nothing stands for all that is there.
+    /// What matches below each file or folder; nothing means everything in it.
     below: BTreeMap<PathBuf, Vec<Option<GlobMatcher>>>,
     /// Where the files are that are links.
     linked: Mutex<HashSet<PathBuf>>,
@@ -140,7 +140,7 @@ pub struct FilePatterns {
 }
 
 impl FilePatterns {
-    /// Files and folders, with what matches below each; nothing stands for all that is there.
+    /// Files and folders, with what matches below each; nothing means everything in it.
     pub fn new(patterns: impl IntoIterator<Item = (PathBuf, Option<GlobMatcher>)>) -> Self {
         let mut below = BTreeMap::<_, Vec<_>>::new();
         for (base, glob) in patterns {
@@ -194,7 +194,7 @@ impl FilePatterns {
     }
 }
 
-/// Whether a name is that of a file that editors and systems make beside others.
+/// Whether a name is that of a file that editors and systems make next to others.
 fn is_temporary(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with('~')
@@ -301,7 +301,7 @@ impl Files {
         if let Err(error) = self.watcher.watch(folder, RecursiveMode::NonRecursive)
             && folder.exists()
         {
-            // All folders fail for the same reason, which is told once.
+            // All folders fail for the same reason, which is logged once.
             found.failures.insert(format!("watch: {}", shown(&error)));
         }
     }

@@ -66,7 +66,7 @@ pub struct LinkAnswer {
     /// A text in place of an option.
     #[schema(max_length = 8000)]
     other: Option<String>,
-    /// A text beside the option, or the whole answer.
+    /// A text next to the option, or the whole answer.
     #[schema(max_length = 65536)]
     text: Option<String>,
 }
@@ -108,7 +108,7 @@ pub async fn answer(
     let given = read(&request, payload.into_inner()).await?;
     let human = Human {
         name: SessionName::parse(HUMAN)?,
-        // The link stands in for the person or role to whom the question is addressed.
+        // The link acts as the person or role to whom the question is addressed.
         roles: vec![found.question.to.as_str().to_owned()],
         owner: Owner::anonymous(),
         is_name_fixed: true,

@@ -14,7 +14,7 @@ use super::{
     family::{Families, Value},
 };
 
-/// Routes that are told apart. More than the code has: the rest would count as [`OTHER`].
+/// Routes that are counted separately. More than the code has: the rest would count as [`OTHER`].
 const ROUTES_MAX: usize = 128;
 /// A path without a route.
 const NO_ROUTE: &str = "_none";

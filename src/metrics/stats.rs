@@ -172,7 +172,7 @@ pub struct BrokerStats {
     pub accept: Latency,
     /// From the acceptance of a message until it is delivered.
     pub deliver: Latency,
-    /// From the begin of an operation of the storage until its result.
+    /// From the start of an operation of the storage until its result.
     pub store_operation: Latency,
     /// Restarts of actors after a panic.
     pub actor_restarts: u64,

@@ -1,4 +1,4 @@
-//! The broker as one object: built from a configuration, run until it is told to stop.
+//! The broker as one object: built from a configuration, run until it is asked to stop.
 
 use std::{
     fmt::Write as _,

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::gateway::{FilePatterns, Watch};
 
-/// Follows a configuration file, whose backends `read` reads, until the returned value is dropped. `tell` is told what is
+/// Follows a configuration file, whose backends `read` reads, until the returned value is dropped. `tell` gets what is
 /// wrong with the file, or that it is right again.
 pub fn follow(
     file: &Path,

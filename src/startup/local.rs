@@ -109,7 +109,7 @@ impl LocalTransports {
         if let Some(Err(error)) = socket.map(PublishedSocket::withdraw) {
             tracing::warn!(%error, "the name of the local socket cannot be removed");
         }
-        // The listener runs on this thread, so it accepts what waits before the timer of this pause fires.
+        // The listener runs on this thread, so it accepts waiting connections before the timer of this pause fires.
         tokio::time::sleep(LAST_CLIENTS_PAUSE).await;
         let has_socket_clients = self
             .service

@@ -72,7 +72,7 @@ pub const fn clarify_by(config: &Config) -> ClarifyBy {
     }
 }
 
-/// How long calls of backends may go on when the broker stops. Their callers need the rest to be told.
+/// How long calls of backends may last when the broker stops. Their callers need the rest for the error.
 pub fn call_drain(config: &Config) -> Duration {
     config.shutdown_grace / 4 * 3
 }
@@ -150,7 +150,7 @@ fn project(config: &Config, secret: Option<&DeskSecret>, gateway: Option<Gateway
     }
 }
 
-/// The names of the tools and prompts that are listed beside those of backends.
+/// The names of the tools and prompts that are listed next to those of backends.
 #[derive(Default)]
 pub struct OwnNames {
     tools: BTreeSet<&'static str>,

@@ -39,7 +39,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long the last lines of a client that has ended its input may wait to be served.
 const LAST_LINES_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Serves the backends of a configuration to the client until it ends or the process is told to stop. Open calls then have
+/// Serves the backends of a configuration to the client until it ends or the process is asked to stop. Open calls then have
 /// `shutdown_grace`. Settings of servers and storages have no effect.
 ///
 /// # Errors
@@ -95,7 +95,7 @@ pub async fn serve(config: &Config, of_client: GatewayOfClient) -> io::Result<Ex
     };
 
     let input = Arc::<InputEnd>::default();
-    // A task of its own, so that what is awaited beside it is not looked at with each message.
+    // A task of its own, so that what is awaited at the same time is not looked at with each message.
     let told = Arc::clone(&input);
     let mut connection = AbortOnDropHandle::new(actix_rt::spawn(async move {
         stdio::serve(&context, (client.input, client.output), told).await

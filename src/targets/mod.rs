@@ -1,4 +1,4 @@
-//! What is told of questions outside the broker: webhooks and ntfy.
+//! The targets outside the broker that receive questions: webhooks and ntfy.
 //!
 //! The desk of a project decides what is sent when (`actors::desk::Target`) and tries again what failed; here is what the
 //! targets get. Requests go to the addresses of the configuration alone, and follow no redirect.

@@ -17,7 +17,7 @@ use common::{
     json::write_json,
 };
 
-/// An urgent question is told after this time although a person is at the desk, if no person has opened it.
+/// An urgent question is sent after this time although a person is at the desk, if no person has opened it.
 const URGENT_AFTER: Duration = Duration::from_secs(30);
 /// Characters of a message: ntfy turns a message of more than 4,096 bytes into an attachment.
 const MESSAGE_CHARACTERS_MAX: usize = 1_000;
@@ -102,7 +102,7 @@ impl Target for Ntfy {
     }
 }
 
-/// What is decided without a request; None: the question is told now.
+/// What is decided without a request; None: the question is sent now.
 fn decide(news: &News, now_ms: u64) -> Option<Sending> {
     let question = &*news.question;
     if !question.is_open() || question.claim().is_some() {

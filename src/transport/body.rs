@@ -146,7 +146,7 @@ impl BodyReservation<'_> {
 }
 
 impl Drop for BodyReservation<'_> {
-    /// The body is complete or refused: reading goes on without a reservation.
+    /// The body is complete or refused: reading continues without a reservation.
     fn drop(&mut self) {
         self.socket.resume_reading(false);
     }

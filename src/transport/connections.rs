@@ -120,7 +120,7 @@ impl Connections {
         self.acquire_within(outbox, identity, usize::MAX, usize::MAX, kind, false)
     }
 
-    /// Returns a permit for a connection that stands whether or not a client uses it, regardless of the limits. `None`
+    /// Returns a permit for a connection that exists whether or not a client uses it, regardless of the limits. `None`
     /// after `close_all`.
     pub fn acquire_standing(
         self: &Arc<Self>,

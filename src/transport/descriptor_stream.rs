@@ -1,6 +1,6 @@
 //! Descriptors of this process as a stream of the event loop.
 //!
-//! The event loop hears of the output only while the output has no room. A Unix socket tells of room after each message
+//! The event loop polls the output only while the output has no room. A Unix socket reports room after each message
 //! that its reader takes, which would wake the process once more for each answer.
 
 use std::{
@@ -33,7 +33,7 @@ pub struct DescriptorStream {
     input: Input,
     /// `None` if bytes are written to the input.
     output: Option<OwnedFd>,
-    /// Tells of room in the output, after it had none.
+    /// Reports room in the output, after it had none.
     room: Option<AsyncFd<OwnedFd>>,
     may_block: bool,
     /// A write never waits, and the event loop knows nothing of it.
@@ -120,7 +120,7 @@ impl DescriptorStream {
     }
 }
 
-/// Waits for a hang-up, which is among what the event loop tells of everything that it knows.
+/// Waits for a hang-up, which the event loop reports for every descriptor that it knows.
 #[cfg(target_os = "linux")]
 async fn wait_for_end(input: &AsyncFd<OwnedFd>) {
     while let Ok(mut guard) = input.ready(Interest::PRIORITY).await {
@@ -182,7 +182,7 @@ impl Input {
     }
 }
 
-/// Has the event loop tell of a descriptor.
+/// Registers a descriptor with the event loop.
 #[expect(
     deprecated,
     reason = "what replaced it is unsafe for the sake of types that change their descriptor, which this one cannot"

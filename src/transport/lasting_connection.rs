@@ -326,7 +326,7 @@ impl<W: Wire, G> LastingConnection<W, G> {
         }
     }
 
-    /// Whether no timer is needed: the kernel tells of the end of the peer, and nothing waits for it.
+    /// Whether no timer is needed: the kernel reports the end of the peer, and nothing waits for it.
     fn may_rest(&self) -> bool {
         let may_be_silent = self.has_spoken || self.timeouts.silence_timeout == Duration::MAX;
         !W::HAS_CONTROL_FRAMES

@@ -1,4 +1,4 @@
-//! A response that stays open: counted among the connections, and told when the broker stops or when the credential of
+//! A response that stays open: counted among the connections, and notified when the broker stops or when the credential of
 //! its caller ends.
 
 use std::{

@@ -58,7 +58,7 @@ pub trait Wire {
     type Decoder: Decode;
 
     /// Peers are pinged, are lost when they are silent, and confirm the end of the connection (RFC 6455). Without control
-    /// frames the kernel tells of a lost peer, so that an open connection is a sign of life, and a peer that ends its
+    /// frames the kernel reports a lost peer, so that an open connection is a sign of life, and a peer that ends its
     /// output still gets its answers.
     const HAS_CONTROL_FRAMES: bool;
 

@@ -51,7 +51,7 @@ const JOURNALS_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of a block. Records are read from one end to the other, never by key.
 const BLOCK_BYTES: u32 = 32 << 10;
 
-/// Bytes from which on a value is kept beside the tables: compaction then moves keys only.
+/// Bytes from which on a value is kept next to the tables: compaction then moves keys only.
 const BLOB_BYTES_MIN: u32 = 256;
 
 /// The time that a table has to be written before compaction. A table that is late is merged by the next compaction.

@@ -7,7 +7,7 @@
 //! sends the text up to them ([`Frame::head`]), and the store appends `NUMBER,"n":SEQ}`.
 //!
 //! A replica of an earlier build reads every project again after a frame that it cannot read. Events that such builds do
-//! not know are therefore beside a `news` that they know and that says nothing, in `desk`, whose events were the first of
+//! not know are therefore in addition to a `news` that they know and that says nothing, in `desk`, whose events were the first of
 //! these:
 //!
 //! `{"v":1,"from":"0192f3a0-…","project":"acme","news":{"waiting":[]},"desk":{"yaps":17},"x":0,"n":43}`

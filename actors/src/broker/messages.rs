@@ -10,7 +10,7 @@ use crate::model::{BrokerError, ProjectId, ProjectRecord};
 /// Where the answer to a change of a record goes.
 pub(super) type Reply = oneshot::Sender<Result<Arc<ProjectRecord>, BrokerError>>;
 
-/// A project cannot go on: its actor, its registry or its router panicked too often.
+/// A project cannot continue: its actor, its registry or its router panicked too often.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct ProjectFailed {

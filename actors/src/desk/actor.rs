@@ -375,7 +375,7 @@ impl Work {
             match held {
                 Ok(YapHeld::Held) => self.shared().yap_held(self.shared().settings.yap_delay, now()),
                 Ok(YapHeld::Late) => self.shared().yap_held(Duration::ZERO, now()),
-                // They are shown later: their senders were told that they are kept.
+                // They are shown later: their senders know that they are kept.
                 Ok(YapHeld::Full) => self.shared().fold_again(yap, now()),
                 Err(error) => {
                     self.shared().fold_again(yap, now());

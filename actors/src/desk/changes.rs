@@ -201,7 +201,7 @@ impl QuestionChanges {
         }
         match updated {
             Ok(Updated::Stored(appended)) => {
-                // Before the question is told: who hears of it may acknowledge the notice at once.
+                // Before the change is published: a reader of it may acknowledge the notice at once.
                 if let Some(appended) = appended {
                     self.nudge_asker(&next, &appended);
                 }
@@ -255,7 +255,7 @@ impl QuestionChanges {
             return;
         };
         if !refused.is_empty() {
-            // The end of the question stands: get_answer has it.
+            // The question has ended all the same: get_answer returns it.
             tracing::warn!(project = %self.project, session = %question.asker.session, "an answer did not fit into the inbox");
             return self.counters.answered(0, 1, 0, 0);
         }

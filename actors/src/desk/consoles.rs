@@ -17,7 +17,7 @@ pub struct ConsoleGuard {
     session: Option<Arc<SessionShared>>,
     /// The inbox of the person. None where the person has none, and once it is not watched.
     pub inbox: Option<InboxWatch>,
-    /// What it is told. It has begun before the console was made.
+    /// Its events. They begin before the console was made.
     pub events: DeskFeed,
 }
 

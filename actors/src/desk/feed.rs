@@ -1,4 +1,4 @@
-//! What consoles and watchers are told: questions, yaps, and who is at the desk.
+//! The events of consoles and watchers: questions, yaps, and who is at the desk.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct ConsoleChange {
     pub is_unproven: Option<bool>,
 }
 
-/// A change that readers of the desk are told.
+/// A change that readers of the desk receive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeskEvent {
     /// The record of a question after a change. A reader shows it only to people who may read it.
@@ -42,7 +42,7 @@ pub enum Presence {
     Present,
     /// The console is connected.
     Idle,
-    /// The person said so.
+    /// The person chose it.
     Away,
 }
 

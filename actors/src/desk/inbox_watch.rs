@@ -17,7 +17,7 @@ use crate::{
     storage::Delivery,
 };
 
-/// A console hears of new messages at most once in this time, however many come.
+/// A console is notified of new messages at most once in this time, however many come.
 const TOLD_EVERY: Duration = Duration::from_millis(250);
 
 /// Watches the inbox of a person until it is dropped.

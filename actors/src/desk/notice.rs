@@ -1,4 +1,4 @@
-//! The message by which an asker is told of the end of its question. Pure.
+//! The message that notifies an asker of the end of its question. Pure.
 
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn subject(question: &Question) -> String {
     }
 }
 
-/// What the asker is told. Images, and the answer to a sensitive question, are only in the record, which `get_answer` reads.
+/// The content of the notice. Images, and the answer to a sensitive question, are only in the record, which `get_answer` reads.
 fn payload(question: &Question) -> Value {
     let mut members = question.outcome();
     if let Some(Closing::Answered { answer, .. }) = question.closed().map(|closed| &closed.how) {

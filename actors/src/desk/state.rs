@@ -401,7 +401,7 @@ impl DeskState {
         }
     }
 
-    /// Offers what waits, in its order, and moves on what was offered for too long.
+    /// Offers the waiting questions in their order, and offers those to another console that one has had for too long.
     fn plan_offers(&self, planning: &mut Planning) {
         if self.own_consoles().next().is_none() {
             return;

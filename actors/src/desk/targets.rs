@@ -17,7 +17,7 @@ use crate::{
     targets::{News, SEND_TIME_MAX, Sending, Target},
 };
 
-/// How long a replica may send to a target before another one takes over, unless it goes on.
+/// How long a replica may send to a target before another one takes over, unless it renews this.
 const CLAIM_TTL: Duration = Duration::from_secs(30);
 /// How long a target waits when the store fails.
 const STORE_RETRY: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ impl Work {
         }
     }
 
-    /// Sends what waits, up to the first event that cannot be sent now.
+    /// Sends the waiting events, up to the first one that cannot be sent now.
     async fn send_to(&self, target: &dyn Target) -> Result<Next, StoreError> {
         let store = self.changes().store();
         let begun = now();

@@ -1,4 +1,4 @@
-//! How many yaps of a session are shown one by one. More are folded into one that says how many it stands for. Pure.
+//! How many yaps of a session are shown one by one. More are folded into one with their number. Pure.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ struct YapRate {
     credit_ms: u64,
     /// When the credit was counted, on the monotonic clock.
     counted_ms: u64,
-    /// The last yap that was over the rate; its `folded` counts those before it that it stands for.
+    /// The last yap that was over the rate; its `folded` counts those before it that it replaces.
     folded: Option<Yap>,
 }
 
@@ -65,7 +65,7 @@ impl YapRates {
         None
     }
 
-    /// Takes back a yap that [`Self::take_due`] has returned and that could not be shown. One that came meanwhile stands for
+    /// Takes back a yap that [`Self::take_due`] has returned and that could not be shown. One that came meanwhile replaces
     /// it, too.
     pub fn fold_again(&mut self, yap: Yap, now: Now) {
         let rate = self.0.entry(yap.sender).or_insert_with(|| YapRate::new(now));

@@ -49,7 +49,7 @@ pub struct GatewaySettings {
     /// The backends of all projects, as the configuration has them now.
     pub backends: watch::Receiver<Arc<BackendsConfig>>,
     pub naming: Naming,
-    /// How long the first lists wait for backends that have not told what they offer.
+    /// How long the first lists wait for backends that have not listed what they offer.
     pub list_wait: Duration,
     /// Notifies clients of changed lists.
     pub announces_lists: bool,
@@ -443,7 +443,7 @@ impl Handler<Envelope<BackendChanged>> for Gateway {
 impl Handler<Envelope<BackendDown>> for Gateway {
     type Result = ();
 
-    /// The backend has failed, and its project goes on. It gets an actor again after a rest.
+    /// The backend has failed, and its project continues. It gets an actor again after a rest.
     fn handle(&mut self, Envelope { message, .. }: Envelope<BackendDown>, ctx: &mut Context<Self>) {
         let BackendDown(name) = message;
         tracing::error!(project = %self.project, backend = %name, "the actor of a backend failed too often; it is not restarted");

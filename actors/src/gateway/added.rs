@@ -49,7 +49,7 @@ impl AddedBackends {
         self.backends = Some(stored.into_iter().map(read).collect());
     }
 
-    /// The backends of the file and the added ones, of which the log is told once why one is not served.
+    /// The backends of the file and the added ones, of which the log says once why one is not served.
     pub fn beside(&mut self, file: &[Arc<BackendConfig>], project: &ProjectId) -> Vec<Arc<BackendConfig>> {
         let mut served = file.to_vec();
         let mut not_served = BTreeMap::new();

@@ -37,7 +37,7 @@ impl AskedUrls {
         asked.push_back((id.into(), Box::new(tell)));
     }
 
-    /// The backend has told that this is complete. Returns false if no caller waits for that.
+    /// The backend has reported that this is complete. Returns false if no caller waits for that.
     pub fn complete(&self, id: &str) -> bool {
         let mut asked = self.lock();
         let (complete, open): (VecDeque<_>, VecDeque<_>) = asked.drain(..).partition(|(known, _)| **known == *id);

@@ -40,7 +40,7 @@ use crate::{
     supervise::{ActorMetrics, Address, Envelope},
 };
 
-/// How long open calls may go on when the configuration of their backend changes.
+/// How long open calls may last when the configuration of their backend changes.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 /// The actor of one backend.
 pub(super) struct Backend {
@@ -50,7 +50,7 @@ pub(super) struct Backend {
     metrics: Arc<ActorMetrics>,
     life: Life,
     running: Option<Launched>,
-    /// The instance that is being started beside the running one.
+    /// The instance that is being started next to the running one.
     successor: Option<Launched>,
     /// The number of the latest instance.
     last_number: u64,
@@ -81,7 +81,7 @@ struct Launched {
     pid: Option<u32>,
     /// Takes its calls, once it is ready.
     link: Option<Arc<dyn Link>>,
-    /// The instances beside it that are lent to calls, if it is the main one.
+    /// The instances next to it that are lent to calls, if it is the main one.
     pool: PoolKind,
 }
 
@@ -261,7 +261,7 @@ impl Backend {
         }
     }
 
-    /// Lets the successor take the place of the running instance, which may go on with its open calls for at most
+    /// Lets the successor take the place of the running instance, which may continue its open calls for at most
     /// [`DRAIN_MAX`].
     fn replace(&mut self, ctx: &mut Context<Self>) {
         let Some(successor) = self.successor.take() else {
@@ -348,7 +348,7 @@ impl Backend {
         }
     }
 
-    /// Takes what the instance reports that is being started beside the running one.
+    /// Takes what the instance reports that is being started next to the running one.
     fn successor_reported(&mut self, event: InstanceEvent, ctx: &mut Context<Self>) {
         let Some(successor) = &mut self.successor else {
             return;
@@ -422,7 +422,7 @@ impl Backend {
         self.running.as_ref().map(|running| running.number)
     }
 
-    /// Gives callers no further instance. Those of the pool go on with their calls.
+    /// Gives callers no further instance. Those of the pool continue their calls.
     fn hide_running(&mut self, ctx: &mut Context<Self>) {
         self.shared
             .change_view(|view| (view.link, view.pool) = (None, PoolKind::Closed));

@@ -98,7 +98,7 @@ impl GatewayHandle {
         self.address.report(LoadAdded { done: None });
     }
 
-    /// Waits until this replica serves what the store has. If the store cannot be read now, the gateway goes on trying.
+    /// Waits until this replica serves what the store has. If the store cannot be read now, the gateway keeps trying.
     async fn load_added(&self) {
         let (done, loaded) = oneshot::channel();
         self.address.report(LoadAdded { done: Some(done) });

@@ -110,7 +110,7 @@ impl Checkouts {
         }
     }
 
-    /// Closes the pool: calls that wait are told that the backend does not run.
+    /// Closes the pool: calls that wait learn that the backend does not run.
     pub(super) fn close(&self) {
         self.change(|pool, _| pool.open(PoolKind::Closed));
     }

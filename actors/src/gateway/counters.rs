@@ -69,7 +69,7 @@ label! {
         Config = "config",
         /// An operator has it started.
         Operator = "operator",
-        /// A caller needs an instance beside the main one: it can be asked, or does not share that of others.
+        /// A caller needs an instance in addition to the main one: it can be asked, or does not share that of others.
         Asking = "asking",
         /// A cancelled call went on, and could have asked the next caller.
         Cancelled = "cancelled",

@@ -40,7 +40,7 @@ const CANCELLED_LEN_MAX: usize = 1_024;
 /// Questions that wait for the next call of a caller.
 const KEPT_QUESTIONS_MAX: usize = 8;
 /// How long a backend has, after the answers to what it has asked before its call, to take them in. No message tells when it
-/// has: the official filesystem server looks at the folders that it was told.
+/// has: the official filesystem server uses the folders that it got first.
 const TAKE_IN_TIME: Duration = Duration::from_millis(200);
 
 /// The id of the request that sets the level of log messages. Calls have far higher numbers.
@@ -53,7 +53,7 @@ pub const FIRST_PING: CallNumber = CallNumber(3);
 pub struct FrameLink {
     own: Weak<Self>,
     number: u64,
-    /// Modern, once the handshake has said so.
+    /// Modern, once the handshake has shown it.
     is_modern: AtomicBool,
     /// The lowest level of log messages that a caller has wanted; 0 where the backend sends none.
     log_rank: AtomicU8,

@@ -23,7 +23,7 @@ use crate::{
     storage::{BACKEND_LISTS_BYTES_MAX, Store, StoreError},
 };
 
-/// The members of the kept text beside the lists.
+/// The members of the kept text next to the lists.
 const STARTED_FROM: &str = "started_from";
 const SERVER: &str = "server";
 
@@ -39,7 +39,7 @@ pub(super) struct KeptLists {
     has_failed: AtomicBool,
 }
 
-/// What an instance of a backend has told.
+/// What an instance of a backend has sent.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Told {
     /// A digest of what the instance was started from.
@@ -83,7 +83,7 @@ impl KeptLists {
         })
     }
 
-    /// What an instance has told that was started from the same as this backend is. None if nothing is kept of it, or if
+    /// The lists of an instance that was started from the same table as this backend. None if nothing is kept of it, or if
     /// the store cannot be read.
     pub async fn load(&self, config: &BackendConfig) -> Option<Told> {
         let _turn = self.turn.lock().await;
@@ -92,7 +92,7 @@ impl KeptLists {
         Told::parse(&text).filter(|told| told.started_from == started_from(&config.address))
     }
 
-    /// Keeps what an instance has told, or nothing if that is too long. Returns false if the store has refused it.
+    /// Keeps the lists of an instance, or nothing if they are too long. Returns false if the store has refused it.
     pub async fn keep(&self, backend: &BackendName, told: &Told) -> bool {
         let _turn = self.turn.lock().await;
         if !self.backends().contains(backend) {
@@ -156,7 +156,7 @@ impl KeptLists {
 }
 
 impl Told {
-    /// What an instance has told that was started from this configuration.
+    /// The lists of an instance that was started from this configuration.
     pub fn new(config: &BackendConfig, server: Arc<ServerInfo>, lists: Arc<BackendLists>) -> Self {
         Self {
             started_from: started_from(&config.address),

@@ -1,4 +1,4 @@
-//! How the gateway gets running instances of backends: what it asks for, and what it is told. The program brings the
+//! How the gateway gets running instances of backends: what it asks for, and which events it gets. The program brings the
 //! processes and sockets.
 
 use std::{
@@ -47,7 +47,7 @@ pub trait Instance {
 pub struct LaunchOrder {
     pub project: ProjectId,
     pub config: Arc<BackendConfig>,
-    /// What an instance of the pool is told that its client can be asked for; `None` for the main instance.
+    /// The client capabilities that an instance of the pool gets; `None` for the main instance.
     pub profile: Option<Profile>,
     /// The era that an earlier instance spoke.
     pub known_era: Option<BackendEra>,
@@ -57,7 +57,7 @@ pub struct LaunchOrder {
     pub known_lists: Option<Arc<BackendLists>>,
     /// Takes what it writes to stderr.
     pub log: Arc<BackendLog>,
-    /// What the callers of this instance want to be told of. `None` for one of the pool without an owner: the main one tells
+    /// The subscriptions of the callers of this instance. `None` for one of the pool without an owner: the main one serves
     /// its callers.
     pub subscribed: Option<Subscribed>,
     /// The URLs that callers were asked to open.

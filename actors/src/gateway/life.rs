@@ -86,9 +86,9 @@ pub enum LifeEvent {
     IdleTooLong,
     /// What it is started from has changed.
     Changed(StartReason),
-    /// The instance that was started beside it has answered the handshake.
+    /// The instance that was started next to it has answered the handshake.
     SuccessorReady,
-    /// The instance that was started beside it has ended before.
+    /// The instance that was started next to it has ended before.
     SuccessorEnded { reason: String },
 }
 
@@ -97,16 +97,16 @@ pub enum LifeEvent {
 pub enum LifeEffect {
     /// Start an instance.
     Launch,
-    /// End the running instance, and one that is being started beside it. The end is told by [`LifeEvent::Ended`].
+    /// End the running instance, and one that is being started next to it. [`LifeEvent::Ended`] reports the end.
     End,
-    /// Start an instance beside the running one, instead of one that was started so before.
+    /// Start an instance next to the running one, instead of one that was started so before.
     LaunchSuccessor,
-    /// The instance that was started beside the running one takes its place.
+    /// The instance that was started next to the running one takes its place.
     Replace,
-    /// The instance that was started beside the running one is given up.
+    /// The instance that was started next to the running one is given up.
     EndSuccessor,
-    /// Let the open calls of the running instance end, and give it no others. One that is being started beside it is given
-    /// up. The end of the calls is told by [`LifeEvent::Drained`].
+    /// Let the open calls of the running instance end, and give it no others. One that is being started next to it is given
+    /// up. [`LifeEvent::Drained`] reports the end of the calls.
     Drain,
 }
 
@@ -258,7 +258,7 @@ impl Life {
         (self.start_timeout, self.restarts_by_itself) = (start_timeout, restarts_by_itself);
     }
 
-    /// What it is started from has changed: the next instance shows whether that mends a failure.
+    /// What it is started from has changed: the next instance shows whether that fixes a failure.
     fn changed(&mut self, state: BackendState, why: StartReason, now_ms: u64) -> Option<LifeEffect> {
         use BackendState::{Backoff, Disabled, Failed, Idle, Ready, Replacing, Starting, Stopping};
         match state {
@@ -384,7 +384,7 @@ impl Life {
     }
 }
 
-/// Why an instance goes on although what it is started from has changed.
+/// Why an instance keeps running although its files or its table have changed.
 fn not_replaced(reason: &str) -> String {
     format!("the changed one does not start, so the previous one keeps running: {reason}")
 }

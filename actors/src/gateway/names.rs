@@ -28,12 +28,12 @@ pub enum Prefix {
 /// How names are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
-    /// Stands between the name of the backend and that of the tool.
+    /// Separates the name of the backend from that of the tool.
     pub separator: String,
     /// Characters of an offered name, at most.
     pub len_max: usize,
     pub prefix: Prefix,
-    /// The names of the tools and of the prompts that are listed beside those of backends.
+    /// The names of the tools and of the prompts that are listed next to those of backends.
     pub own_tools: BTreeSet<&'static str>,
     pub own_prompts: BTreeSet<&'static str>,
 }

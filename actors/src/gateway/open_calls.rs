@@ -66,7 +66,7 @@ pub struct CallEntry {
     pub origin: CallOrigin,
     /// When it arrived, on the monotonic clock.
     pub begun_ms: u64,
-    /// The name by which its caller knows a tool of which the backend has not told yet.
+    /// The name by which its caller knows a tool that the backend has not listed yet.
     called: OnceLock<Box<str>>,
     /// The backend's own name of the tool.
     tool: OnceLock<Box<str>>,
@@ -142,7 +142,7 @@ impl CallEntry {
         Some(Uuid::from_u64_pair(self.calls.id_prefix, number | VARIANT))
     }
 
-    /// The name that was called, if the backend had not told of the tool by then.
+    /// The name that was called, if the backend had not listed the tool by then.
     pub fn called(&self) -> Option<&str> {
         self.called.get().map(AsRef::as_ref)
     }

@@ -54,7 +54,7 @@ impl ParkedCalls {
         self.lock().len()
     }
 
-    /// Frees what a call occupies whose instance has ended. It waits for its caller, who is told that.
+    /// Frees what a call occupies whose instance has ended. It waits for its caller, who gets an error.
     pub fn vacate(&self, id: Uuid) {
         // Dropped once the lock is free: another call gets it.
         let place = self.lock().get_mut(&id).and_then(|parked| parked.call.vacate());

@@ -1,5 +1,5 @@
 //! The instances of a backend that not all calls share. Those of a legacy one that may ask run one call at a time, because its
-//! questions do not say which call they belong to, and each was told what its callers can answer. Those of one that is not
+//! questions do not say which call they belong to, and each got the capabilities of its callers. Those of one that is not
 //! shared by the whole project run the calls of one owner.
 
 use std::sync::Arc;
@@ -21,11 +21,11 @@ pub enum PoolKind {
     /// None: the backend does not run, or calls need none.
     #[default]
     Closed,
-    /// The main instance alone, which was told everything and serves all callers.
+    /// Only the main instance, which got all capabilities and serves all callers.
     Only,
-    /// At most this many beside the main one, each for one profile and one call at a time.
+    /// At most this many in addition to the main one, each for one profile and one call at a time.
     Profiles(usize),
-    /// At most this many beside the main one, each for one owner. The main one serves no caller.
+    /// At most this many in addition to the main one, each for one owner. The main one serves no caller.
     Owners {
         size: usize,
         /// An instance runs one call at a time.
@@ -51,7 +51,7 @@ impl From<Profile> for Affinity {
 }
 
 impl PoolKind {
-    /// The most instances beside the main one, and whether each runs one call at a time; `None` if there are none.
+    /// The most instances in addition to the main one, and whether each runs one call at a time; `None` if there are none.
     fn bounds(self) -> Option<(usize, bool)> {
         match self {
             Self::Closed | Self::Only => None,
@@ -422,7 +422,7 @@ impl Pool {
         }
     }
 
-    /// Takes the instances beside the main one out that were unused for as long. Returns their ids, and when the next one may
+    /// Takes out the instances other than the main one that were unused for as long. Returns their ids, and when the next one may
     /// be, in milliseconds.
     pub fn take_unused(&mut self, idle_ms: u64, now_ms: u64) -> (Vec<u64>, Option<u64>) {
         let (mut ids, mut next_ms) = (Vec::new(), None);

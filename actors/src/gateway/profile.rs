@@ -1,8 +1,8 @@
-//! What the client of a legacy backend can be asked for. A backend is told it once, in its handshake, and offers tools by it.
+//! What the client of a legacy backend can be asked for. A backend gets it once, in its handshake, and offers tools by it.
 
 use std::fmt;
 
-/// A set of client capabilities: what a caller can answer, or what an instance was told that its client can.
+/// A set of client capabilities: what a caller can answer, or what an instance got as those of its client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Profile(u8);
 

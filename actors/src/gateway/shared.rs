@@ -66,7 +66,7 @@ pub(super) enum Known {
     Nothing,
     /// What the store has kept of an earlier instance.
     Kept,
-    /// What an instance of this broker has told.
+    /// The lists of an instance of this broker.
     Told,
 }
 
@@ -189,7 +189,7 @@ impl Offered {
         self.known.get(at) != Some(&Known::Nothing)
     }
 
-    /// Whether an instance of the backend at this position had told what it offers when the routing table was made.
+    /// Whether an instance of the backend at this position had sent its lists when the routing table was made.
     pub fn has_told(&self, at: usize) -> bool {
         self.known.get(at).is_none_or(|known| *known == Known::Told)
     }
@@ -235,7 +235,7 @@ pub struct BackendShared {
     pub calls: Arc<OpenCalls>,
     /// The calls that wait for input of their callers.
     pub parked: ParkedCalls,
-    /// The resources and tasks of whose changes callers want to be told.
+    /// The resources and tasks that callers subscribe to.
     pub subscribed: SubscribedOwners,
     /// The URLs that callers were asked to open.
     pub urls: Arc<AskedUrls>,
@@ -260,7 +260,7 @@ pub enum BackendCommand {
     Stop,
 }
 
-/// What the actor of a backend is told.
+/// The messages to the actor of a backend.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BackendOrder {
     Command(BackendCommand),
@@ -290,7 +290,7 @@ pub struct BackendView {
     pub lists: Option<Arc<BackendLists>>,
     /// What it lists or should list and clients are not offered, and why.
     pub list_problems: Arc<[String]>,
-    /// An instance of this broker has told the lists. Otherwise they are those that the store has kept.
+    /// An instance of this broker has sent the lists. Otherwise they are those that the store has kept.
     pub has_told: bool,
 }
 

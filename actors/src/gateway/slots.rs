@@ -25,7 +25,7 @@ struct Slot<T> {
     call: Option<T>,
 }
 
-/// What a number stands for.
+/// What a number is the id of.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found<T> {
     /// An open call.

@@ -1,4 +1,4 @@
-//! The resources of a backend of whose changes callers want to be told. An instance is asked once for each resource, however
+//! The resources of a backend that callers subscribe to. An instance is asked once for each resource, however
 //! many callers want it.
 
 use std::{
@@ -96,7 +96,7 @@ impl SubscribedResources {
         self.revision.subscribe()
     }
 
-    /// The backend has told of a change of this resource, which may be a part of a subscribed one
+    /// The backend has reported a change of this resource, which may be a part of a subscribed one
     /// (2025-11-25, server/resources, Subscriptions).
     pub fn note_change(&self, uri: &str) {
         for (subscribed, entry) in self.lock().iter() {
@@ -116,7 +116,7 @@ impl SubscribedResources {
 }
 
 impl ResourceSubscription {
-    /// Waits for the next change. Several changes may be told as one.
+    /// Waits for the next change. Several changes may be reported as one.
     pub async fn changed(&mut self) {
         // The sender lives as long as this subscription.
         let _ = self.changes.changed().await;

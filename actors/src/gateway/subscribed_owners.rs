@@ -1,4 +1,4 @@
-//! What callers want to be told of, apart for each owner of instances: what an instance tells is for the callers of its owner
+//! The subscriptions of callers, separate for each owner of instances: what an instance reports is for the callers of its owner
 //! alone.
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
 
 use super::{subscribed::SubscribedResources, subscribed_tasks::SubscribedTasks};
 
-/// The resources and tasks of which the callers of one owner want to be told, or all callers of the main instance.
+/// The resources and tasks that the callers of one owner subscribe to, or all callers of the main instance.
 #[derive(Clone, Debug, Default)]
 pub struct Subscribed {
     pub resources: Arc<SubscribedResources>,

@@ -1,4 +1,4 @@
-//! The tasks of a backend of whose changes callers want to be told. Each process is asked once for all of its own: another
+//! The tasks of a backend that callers subscribe to. Each process is asked once for all of its own: another
 //! process may use the same ids. The last notification of each is kept as long as it has subscribers, because not all of
 //! them can take it at once.
 
@@ -14,7 +14,7 @@ use crate::json::{self, scan};
 
 /// Subscriptions to tasks of one backend.
 const SUBSCRIPTIONS_MAX: usize = 1_000;
-/// Bytes of the last notifications of the subscribed tasks of one backend. A notification that does not fit is not told.
+/// Bytes of the last notifications of the subscribed tasks of one backend. A notification that does not fit is dropped.
 const KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The state of a task: the params of a notification without the id and `_meta`, as JSON.
@@ -126,7 +126,7 @@ impl SubscribedTasks {
         self.revision.subscribe()
     }
 
-    /// A process has told the state of a task: the params of its notification. The same state is told once, because the
+    /// A process has reported the state of a task: the params of its notification. The same state is reported once, because the
     /// backend repeats it in each new subscription.
     ///
     /// # Errors
@@ -162,7 +162,7 @@ impl TaskSubscription {
         let _ = self.state.changed().await;
     }
 
-    /// Takes the last state that the backend has told, if it has told one.
+    /// Takes the last state that the backend has reported, if there is one.
     pub fn state(&mut self) -> Option<TaskState> {
         self.state.borrow_and_update().clone()
     }

@@ -1,10 +1,10 @@
-//! What the present instances of a backend have told of their lists. Pure.
+//! The lists that the present instances of a backend have sent. Pure.
 
 use std::sync::Arc;
 
 use super::lists::BackendLists;
 
-/// The lists of the main instance, and those of an instance of the pool that was told that its client can be asked for
+/// The lists of the main instance, and those of an instance of the pool whose client can be asked for
 /// everything.
 #[derive(Default)]
 pub struct ToldLists {
@@ -13,12 +13,12 @@ pub struct ToldLists {
     for_askers: Option<BackendLists>,
     /// The instance of the pool that was started to tell them.
     awaited: Option<u64>,
-    /// What was known before. It stands for what is awaited.
+    /// What was known before. It is used until what is awaited comes.
     known: Option<Arc<BackendLists>>,
 }
 
 impl ToldLists {
-    /// Nothing was told yet.
+    /// No list has come yet.
     pub fn new(known: Option<Arc<BackendLists>>) -> Self {
         Self {
             known,
@@ -38,12 +38,12 @@ impl ToldLists {
         self.awaited = Some(id);
     }
 
-    /// Whether this instance was started to tell its lists, and has not told them.
+    /// Whether this instance was started to send its lists, and has not sent them.
     pub fn awaits(&self, id: u64) -> bool {
         self.awaited == Some(id)
     }
 
-    /// Whether an instance that was started to tell its lists has not told them.
+    /// Whether an instance that was started to send its lists has not sent them.
     pub fn is_awaiting(&self) -> bool {
         self.awaited.is_some()
     }

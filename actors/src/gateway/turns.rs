@@ -51,7 +51,7 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes how many calls may run. Those that run go on, and those that wait get the turns that are free now.
+    /// Changes how many calls may run. Those that run continue, and those that wait get the turns that are free now.
     pub fn set_limit(self: &Arc<Self>, limit: usize) {
         self.lock().limit = limit.max(1);
         loop {

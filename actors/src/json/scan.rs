@@ -245,7 +245,7 @@ impl<'a> Scan<'a> {
         self.at += 1;
         let mut plain = true;
         loop {
-            // Most strings are short, and escapes come together: going on byte by byte costs less than setting up a wide
+            // Most strings are short, and escapes come together: continuing byte by byte costs less than setting up a wide
             // search.
             for _ in 0..16 {
                 match bytes.get(self.at).ok_or(ScanError::Syntax)? {

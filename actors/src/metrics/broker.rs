@@ -90,7 +90,7 @@ label! {
 }
 
 label! {
-    /// The way in which a client was told to wake its agent.
+    /// The way in which a client was asked to wake its agent.
     WakeWay {
         Inbox = "inbox",
         Channel = "channel",
@@ -222,7 +222,7 @@ pub struct BrokerMetrics {
     pub lost_events: Counter,
     /// Spans that no collector took.
     pub dropped_spans: Counter,
-    /// Wakes that a client was told, by what became of them.
+    /// Wakes that were sent to a client, by what became of them.
     pub wakes: [CounterVec<WakeResult, { WakeResult::ALL.len() }>; WakeWay::LEN],
     /// How often messages that wait were held back.
     pub wakes_held: CounterVec<WakeHold, { WakeHold::LEN }>,

@@ -93,7 +93,7 @@ impl fmt::Debug for BackendAddress {
 pub enum BackendEra {
     /// 2025-11-25 and before: it begins with `initialize`.
     Legacy,
-    /// 2026-07-28: each request stands for itself.
+    /// 2026-07-28: each request is complete in itself.
     Modern,
 }
 
@@ -178,7 +178,7 @@ impl ToolChoice {
     }
 }
 
-/// Whether a name matches a pattern, in which `*` stands for any characters. Takes time in proportion to the product of
+/// Whether a name matches a pattern, in which `*` matches any characters. Takes time in proportion to the product of
 /// their lengths.
 fn matches_pattern(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
@@ -225,7 +225,7 @@ pub struct BackendConfig {
     pub watch: Vec<String>,
     /// A file counts as changed when it was written, even if it has the same content.
     pub watches_writes: bool,
-    /// A changed program is started beside the running one, and takes its place once it is ready.
+    /// A changed program is started next to the running one, and takes its place once it is ready.
     pub hands_over: bool,
     /// The era, if it is not to be found out.
     pub era: Option<BackendEra>,

@@ -79,7 +79,7 @@ fn next_attempt(state: &str, retry_after: Option<Duration>) -> String {
 }
 
 impl BackendFailure {
-    /// The wait that a caller is told when the backend does not read its input or too many calls wait.
+    /// The wait that a caller gets when the backend does not read its input or too many calls wait.
     const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
     /// The error code of the contract, section 12.

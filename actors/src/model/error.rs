@@ -277,10 +277,10 @@ impl BrokerError {
     /// Versions of a protocol that an error names, at most.
     pub const VERSIONS_LEN_MAX: usize = 10;
 
-    /// The wait that a caller is told when the storage is full and an operator has to free space.
+    /// The wait that a caller gets when the storage is full and an operator has to free space.
     const STORAGE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-    /// The wait that a caller is told when a part of the broker restarts or is overloaded.
+    /// The wait that a caller gets when a part of the broker restarts or is overloaded.
     pub const RETRY_AFTER: Duration = Duration::from_millis(200);
 
     /// An `invalid_argument` error for this field.

@@ -286,7 +286,7 @@ impl EventKinds {
     /// Every kind.
     pub const ALL: Self = Self::of(EventKind::ALL);
 
-    /// The kinds that tell of messages.
+    /// The kinds that are about messages.
     pub const MESSAGES: Self = Self::of(&[
         EventKind::Accepted,
         EventKind::Delivered,

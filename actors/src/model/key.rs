@@ -52,7 +52,7 @@ impl Scope {
     }
 }
 
-/// The name of a key in its project. `^[a-z0-9]{1,32}$`: in the key it stands between two `_`.
+/// The name of a key in its project. `^[a-z0-9]{1,32}$`: in the key it is between two `_`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyId(Arc<str>);
 

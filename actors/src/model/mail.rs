@@ -1,4 +1,4 @@
-//! What waits for a session, in a few words: what an agent is told so that it reads its inbox.
+//! The waiting messages of a session, in a few words: a line that has an agent read its inbox.
 
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +74,7 @@ fn listed(before: &str, names: &[String]) -> String {
     format!("{before}{}", names.join(", "))
 }
 
-/// A name as a model reads it. Agents choose their names: one that could be read as a sentence is cut and stands in
+/// A name as a model reads it. Agents choose their names: one that could be read as a sentence is cut and put in
 /// quotation marks.
 fn shown(name: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_.@".contains(c);

@@ -297,7 +297,7 @@ impl Message {
         out.put_u8(b'}');
     }
 
-    /// The encoded envelope without its delivery count: what a store keeps beside the other fields.
+    /// The encoded envelope without its delivery count: what a store keeps next to the other fields.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body

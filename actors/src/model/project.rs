@@ -414,7 +414,7 @@ impl ProjectRecord {
         BrokerError::CrossProjectDisabled { side }
     }
 
-    /// Checks whether a message of this protocol may go to another project, in the order of the contract, section 6,
+    /// Checks whether a message of this protocol may be sent to another project, in the order of the contract, section 6,
     /// without the rate limit. `theirs` is the record of the target, if it exists. No answer reveals whether it does.
     ///
     /// # Errors

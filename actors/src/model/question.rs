@@ -28,7 +28,7 @@ pub use transitions::{
 
 use super::{BrokerError, MessageId, Owner, QuestionId, ReplicaId, SessionId, SessionName};
 
-/// A question as it is stored: everything but its content, which never changes and is stored beside it.
+/// A question as it is stored: everything but its content, which never changes and is stored next to it.
 ///
 /// ```text
 /// Question { id: q1, revision: 3, asker: alice, summary: "Drop the old table?", urgency: High, to: Anyone,
@@ -79,7 +79,7 @@ pub struct Question {
     /// The last handover.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handover: Option<Handover>,
-    /// The message by which the asker was told of the end.
+    /// The message that notifies the asker of the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<MessageId>,
 }
@@ -127,7 +127,7 @@ pub enum AddressedTo {
     /// All people of the project: `desk`.
     #[default]
     Anyone,
-    /// The person with this name, or the people with this role. A name and a role are told apart by who comes.
+    /// The person with this name, or the people with this role. Who comes decides whether it is a name or a role.
     Named(String),
 }
 

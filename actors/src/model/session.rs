@@ -58,7 +58,7 @@ pub fn is_name_automatic(metadata: &Map<String, Value>) -> bool {
     metadata.get(AUTOMATIC_NAME) == Some(&Value::Bool(true))
 }
 
-/// The caller that currently has a session, as far as it can be told apart from earlier ones.
+/// The caller that currently has a session, as far as it can be distinguished from earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The number of the holder, random and not 0. Only the id that contains it acts as the session, so that the id in

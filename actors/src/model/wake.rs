@@ -1,4 +1,4 @@
-//! Waking an agent: what it allows, the ways in which its client can be told, and what became of it.
+//! Waking an agent: what it allows, the ways in which its client can be reached, and what became of it.
 
 use serde::{Deserialize, Serialize};
 
@@ -165,7 +165,7 @@ impl From<QuietHours> for String {
     }
 }
 
-/// A way in which the client of an agent can be told to begin a turn.
+/// A way in which the client of an agent can be asked to begin a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rung {
@@ -270,7 +270,7 @@ pub enum WakeResult {
     Refused,
     /// The client of the agent offers no such way.
     Absent,
-    /// It could not be told to the client.
+    /// It could not be sent to the client.
     Failed,
 }
 
@@ -290,12 +290,12 @@ impl WakeResult {
     }
 }
 
-/// A wake, as it is told to a client. It has no payload: a wake is no delivery.
+/// A wake, as it is sent to a client. It has no payload: a wake is no delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wake {
     /// The number of the wake among those of its session.
     pub number: u64,
-    /// What waits.
+    /// The waiting messages.
     pub mail: MailSummary,
     pub reason: WakeReason,
 }

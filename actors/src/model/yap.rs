@@ -23,7 +23,7 @@ pub struct Yap {
     /// When the sender says that it wrote it, in milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at_ms: Option<u64>,
-    /// Further yaps of the sender that were over its rate and that this one stands for.
+    /// Further yaps of the sender that were over its rate and that this one replaces.
     #[serde(default)]
     pub folded: u32,
 }

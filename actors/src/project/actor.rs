@@ -47,7 +47,7 @@ pub struct Project {
     pub(super) store: Arc<dyn Store>,
     pub(super) directory: Arc<Directory>,
     pub(super) policy: Arc<ProjectPolicy>,
-    /// Questions and yaps that may have changed, and askers that have ended, are told to the desk here.
+    /// Questions and yaps that may have changed, and askers that have ended, are reported to the desk here.
     pub(super) desk: Arc<DeskShared>,
     metrics: Arc<ActorMetrics>,
     pub(super) counters: Arc<ProjectCounters>,
@@ -331,7 +331,7 @@ impl Handler<Envelope<ChildDown>> for Project {
         };
         self.store.record(ProjectEvent::gave_up(actor), now());
         match message.child {
-            // A new actor goes on from the inbox in the store. The connection was closed with the old one.
+            // A new actor continues from the inbox in the store. The connection was closed with the old one.
             Child::Session(id) => {
                 if let Some(before) = self.directory.by_id(id) {
                     tracing::error!(session = %id, "session actor failed too often; restarting it from the store");

@@ -50,7 +50,7 @@ impl LastSeen {
     }
 }
 
-/// What all replicas know: the heartbeats that this replica has told or received.
+/// What all replicas know: the heartbeats that this replica has sent or received.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeats {
     known: HashMap<SessionId, KnownHeartbeat>,
@@ -69,7 +69,7 @@ struct KnownHeartbeat {
 /// The source of a heartbeat.
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// Seen at this replica and told to the others.
+    /// Seen at this replica and sent to the others.
     Local,
     /// A frame announced the session without a time. The heartbeat counts from the arrival of the frame, which is
     /// later, until the exchange brings its time.
@@ -86,11 +86,11 @@ pub(super) struct NewHeartbeat {
     pub replaces_mono_ms: Option<u64>,
 }
 
-/// Heartbeats are told in milliseconds by clocks that are read a tick apart: a smaller difference is no change.
+/// Heartbeats are sent in milliseconds by clocks that are read a tick apart: a smaller difference is no change.
 const HEARTBEAT_RESOLUTION: Duration = Duration::from_millis(20);
 
 impl Heartbeats {
-    /// Records a local heartbeat. Returns whether the other replicas must be told; it then counts as told.
+    /// Records a local heartbeat. Returns whether it must be sent to the other replicas; it then counts as sent.
     pub fn record_local(&mut self, session: SessionId, seen: LastSeen) -> bool {
         let known = self.known.get(&session);
         let is_new = known.is_none_or(|known| seen.is_newer_than(known.seen));
@@ -125,7 +125,7 @@ impl Heartbeats {
         now: Now,
     ) -> Vec<(SessionId, NewHeartbeat)> {
         if asked.mono_ms < self.asked_mono_ms {
-            // A later exchange has told all of this already.
+            // A later exchange has already sent all of this.
             return Vec::new();
         }
         self.asked_mono_ms = asked.mono_ms;
@@ -167,7 +167,7 @@ impl Heartbeats {
         self.known.remove(&session);
     }
 
-    /// Forgets these heartbeats: they could not be told.
+    /// Forgets these heartbeats: they could not be sent.
     pub fn retract(&mut self, heartbeats: &[SessionId]) {
         for session in heartbeats {
             self.known.remove(session);
@@ -237,7 +237,7 @@ mod tests {
         let (mut heartbeats, bob) = (Heartbeats::default(), SessionId::generate());
         assert!(heartbeats.record_local(bob, seen(9_900, false)));
         assert_eq!(exchange_midway(&mut heartbeats, bob, 9_900, false), None);
-        // A heartbeat seen between the two is therefore told.
+        // A heartbeat seen between the two is therefore sent.
         assert!(heartbeats.record_local(bob, seen(10_050, true)));
         assert_eq!(exchange_midway(&mut heartbeats, bob, 9_900, false), None);
         // A heartbeat that is later beyond doubt is applied.

@@ -1,4 +1,4 @@
-//! Delivery reports: what the senders of messages are told about those that were given up, or whose recipient is blocked.
+//! Delivery reports: what the broker reports to the senders of messages that were given up, or whose recipient is blocked.
 //! Pure.
 //!
 //! A report is a message of the broker, of the built-in protocol `delivery-report`. One names all messages of one sender
@@ -55,7 +55,7 @@ pub struct ShownRecipient {
 
 impl Fate {
     /// A message that became a dead letter. `outcome` is what the recipient said when it rejected it. None if the sender
-    /// is not told, as of a recipient of a broadcast that has gone: the sender has not chosen it.
+    /// is not reported, as a recipient of a broadcast that has gone: the sender has not chosen it.
     pub fn of_dead_letter(dead: &DeadLetter, recipient: ShownRecipient, outcome: Option<&Outcome>) -> Option<Self> {
         if dead.message.recipient.is_none() && dead.reason == DeadLetterReason::RecipientGone {
             return None;
@@ -63,7 +63,7 @@ impl Fate {
         Self::of(&dead.message, recipient, dead.reason.as_str(), outcome, dead.at_ms)
     }
 
-    /// A message whose recipient cannot go on with it. None if the sender is not told.
+    /// A message whose recipient cannot continue with it. None if the sender gets no report.
     pub fn of_blocked(message: &Message, recipient: ShownRecipient, outcome: &Outcome, at_ms: u64) -> Option<Self> {
         Self::of(message, recipient, "blocked", Some(outcome), at_ms)
     }

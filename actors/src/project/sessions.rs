@@ -460,7 +460,7 @@ fn candidate<'a>(member: &'a Member, project: &ProjectRecord, now_ms: u64) -> Ca
 /// that, because nothing could find it again, and so does one that is merged into the other.
 fn leave_session(left: Option<Arc<Member>>, connection: Option<&dyn Connection>, merges: bool) {
     let Some(left) = left else { return };
-    // The connection itself goes on, with the other session.
+    // The connection itself stays open, with the other session.
     let detached = connection.map_or(Ok(()), |connection| {
         left.address.tell(Detach {
             connection: connection.id(),

@@ -28,7 +28,7 @@ use crate::{
 impl Project {
     /// Starts a project and its children on this thread's arbiter. `projects` leads to the recipients of cross-project
     /// messages. `on_rollback` runs when the store turns out to have lost data of the project, `on_give_up` when the
-    /// project cannot go on.
+    /// project cannot continue.
     #[expect(clippy::too_many_lines, reason = "the one place that joins the parts of a project")]
     pub(crate) fn start(
         record: Arc<ProjectRecord>,

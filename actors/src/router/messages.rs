@@ -32,7 +32,7 @@ pub struct Submission {
     pub draft: NewMessage,
     pub target: Recipients,
     pub idempotency_key: Option<String>,
-    /// The sender wants to be told how far the message comes after this answer.
+    /// The sender wants to know how far the message comes after this answer.
     pub is_tracked: bool,
     /// It is refused where the inbox of its recipient is half full, and leaves the other half to messages of agents.
     pub is_report: bool,

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use super::{CloseReason, Connection};
 use crate::model::ConnectionId;
 
-/// Connections beside the live one that may watch an inbox.
+/// Connections in addition to the live one that may watch an inbox.
 const WATCHERS_MAX: usize = 32;
 
 /// Handles of the connections of one session.
@@ -14,7 +14,7 @@ pub(super) struct Connections {
     live: Option<Arc<dyn Connection>>,
     /// Replaced by the live one, and about to be closed.
     replaced: Option<Arc<dyn Connection>>,
-    /// Notified of changes of the inbox beside the live one, the oldest first.
+    /// Notified of changes of the inbox in addition to the live one, the oldest first.
     watchers: VecDeque<Arc<dyn Connection>>,
 }
 

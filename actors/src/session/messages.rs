@@ -74,7 +74,7 @@ pub struct Subscribe {
     pub push: Option<PushMode>,
 }
 
-/// Adds a watcher: a connection beside the live one that is notified of changes of the inbox until [`Unwatch`]. Beyond
+/// Adds a watcher: a connection in addition to the live one that is notified of changes of the inbox until [`Unwatch`]. Beyond
 /// 32 the oldest watcher is closed.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -208,7 +208,7 @@ pub struct AwaitMail {
     pub reply: oneshot::Sender<MailAnswer>,
 }
 
-/// What a hook that waits is told.
+/// What a hook that waits gets.
 #[derive(Debug)]
 pub enum MailAnswer {
     /// The agent is to be woken.
@@ -222,7 +222,7 @@ pub enum MailAnswer {
 #[rtype(result = "()")]
 pub struct HookLeft;
 
-/// Asks what waits in the inbox.
+/// Asks for the waiting messages of the inbox.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct PeekMail {
@@ -262,7 +262,7 @@ pub struct ResyncSession;
 #[rtype(result = "()")]
 pub struct SessionRemoved;
 
-/// Ends the actor and closes its connections for this reason. The session goes on: its inbox is for the next actor.
+/// Ends the actor and closes its connections for this reason. The session continues: its inbox is for the next actor.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct KillSession {

@@ -26,7 +26,7 @@ pub(super) struct Ownership {
 /// What the failure of an operation leaves to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Retry {
-    /// Start push again and lease what waits.
+    /// Start push again and lease the waiting messages.
     Lease,
     /// Release what is leased as well.
     Release,
@@ -60,7 +60,7 @@ pub(super) enum Effect {
     Claim,
     /// Release what is leased.
     Release,
-    /// Start push again and lease what waits.
+    /// Start push again and lease the waiting messages.
     Lease,
     /// Close the connection: another replica owns the inbox.
     StepDown,

@@ -1,6 +1,6 @@
 //! The state of a session in a simulated world that carries out its effects: a store, connections, callers and timers.
 //!
-//! The world knows what waits, what is leased and which connection is live. The state learns it from events, some of them
+//! The world knows which messages wait, which are leased and which connection is live. The state learns it from events, some of them
 //! late. After each step the world checks what a session promises.
 
 mod steps;
@@ -53,7 +53,7 @@ struct World {
     now: Now,
     last_seen_mono_ms: u64,
     has_left: bool,
-    /// What waits in the store.
+    /// The waiting messages in the store.
     waiting: usize,
     leased: usize,
     /// How often everything leased was released.

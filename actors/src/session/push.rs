@@ -30,7 +30,7 @@ const RECENT_BROADCASTS_MAX: usize = 32;
 pub(super) struct Push {
     sequence: LeaseSequence<Delivery>,
     lease_sizes: LeaseSizes,
-    /// The claim and the mode for which the store was told to start push. None: it has to be told again.
+    /// The claim and the mode for which the store was asked to start push. None: it must be asked again.
     started_for: Option<(Claim, PushMode)>,
     /// The last broadcasts that were pushed at their first delivery. A group lease comes again when it becomes a lease
     /// of this session's own.
@@ -40,7 +40,7 @@ pub(super) struct Push {
     is_gap_check_scheduled: bool,
 }
 
-/// How the store is told to start push.
+/// How the store is asked to start push.
 #[derive(Debug)]
 pub(super) struct Start {
     pub sync: SyncRequest,
@@ -77,7 +77,7 @@ impl Push {
         self.started_for = None;
     }
 
-    /// Whether the store has to be told to start push, or to stop it.
+    /// Whether the store must be asked to start push, or to stop it.
     pub fn is_start_due(&self, claim: Option<Claim>, mode: Option<PushMode>) -> bool {
         self.started_for != claim.zip(mode)
     }

@@ -146,7 +146,7 @@ impl<C> Receives<C> {
         }
     }
 
-    /// Calls that wait or for which the inbox is being read. The session is told of new messages while there are any.
+    /// Calls that wait or for which the inbox is being read. The session learns of new messages while there are any.
     pub fn len(&self) -> usize {
         self.waiters.len() + self.reads_running
     }

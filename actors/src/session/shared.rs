@@ -294,7 +294,7 @@ impl SessionShared {
         }
     }
 
-    /// Whether the session's actor at this replica owns the inbox, and so knows what waits.
+    /// Whether the session's actor at this replica owns the inbox, and so knows the waiting messages.
     pub(crate) fn is_claimed(&self) -> bool {
         self.claim().is_some()
     }

@@ -44,11 +44,11 @@ pub struct State {
     named: bool,
     attachment: Option<Attachment>,
     attachment_count: u64,
-    /// What waits and what is leased, as the last operation on the inbox said.
+    /// The waiting and the leased messages, as of the last operation on the inbox.
     depth: Depth,
     /// Calls of `receive_messages` that wait.
     waiters: usize,
-    /// Connections beside the live one that are notified of changes of the inbox.
+    /// Connections in addition to the live one that are notified of changes of the inbox.
     watchers: usize,
     /// A lease for the connection has begun and is not answered.
     draining: bool,
@@ -204,7 +204,7 @@ impl State {
         self.attachment.is_some_and(|attachment| attachment.inbox_changes)
     }
 
-    /// What waits and what is leased, as the last operation on the inbox said.
+    /// The waiting and the leased messages, as of the last operation on the inbox.
     pub fn depth(&self) -> Depth {
         self.depth
     }
@@ -375,7 +375,7 @@ impl State {
         (self.inbox_changes() || self.watchers > 0).then_some(Effect::NotifyInboxChanged)
     }
 
-    /// Gives what waits to the connection and to the calls that wait.
+    /// Gives the waiting messages to the connection and to the calls that wait.
     fn deliver_waiting(&mut self) -> Effects {
         let serve = (self.waiters > 0).then_some(Effect::ServeWaiters);
         Effects::default().and_maybe(self.drain()).and_maybe(serve)

@@ -1,4 +1,4 @@
-//! What others may know of the wakes of a session without asking its actor: how its agent can be told, what the agent
+//! What others may know of the wakes of a session without asking its actor: how its agent can be reached, what the agent
 //! does, when it last read, and the last wakes.
 
 use std::{
@@ -33,7 +33,7 @@ pub struct WakeLog {
 }
 
 impl WakeLog {
-    /// The ways in which the agent can be told now.
+    /// The ways in which the agent can be reached now.
     pub fn rungs(&self) -> Rungs {
         Rungs::from_bits(self.rungs.load(Ordering::Relaxed))
     }
@@ -51,7 +51,7 @@ impl WakeLog {
         }
     }
 
-    /// The client has told what the agent does. An idle agent has ended its turn.
+    /// The client has reported what the agent does. An idle agent has ended its turn.
     pub fn set_activity(&self, activity: Activity) {
         let value = match activity {
             Activity::Unknown => 0,

@@ -1,9 +1,9 @@
 //! When an agent is woken because messages wait for it. Pure: the actor reads the inbox, tells the client and sets the
 //! timer.
 //!
-//! A message that nothing takes for [`GRACE_MS`] asks for a wake. One wake stands for everything that waits: until the agent
+//! A message that nothing takes for [`GRACE_MS`] asks for a wake. One wake is for all waiting messages: until the agent
 //! reads its inbox only a more urgent message asks for another one, and the wake is repeated after [`REPEATS_MS`]. The
-//! connection of the agent is told first, if its client can be told; a hook that waits is told where that fails.
+//! connection of the agent gets it first, if its client can be reached; a hook that waits gets it where that fails.
 
 use std::collections::{HashMap, HashSet};
 
@@ -52,13 +52,13 @@ pub(super) struct Waking {
     attempt: Option<Attempt>,
     /// The number of one that the connection has not answered, and whose agent has read its inbox already.
     read_before_answer: Option<u64>,
-    /// When the last wake was told, on the monotonic clock.
+    /// When the last wake was sent, on the monotonic clock.
     last_ms: Option<u64>,
     last_number: u64,
     senders: HashMap<SessionId, SenderWakes>,
 }
 
-/// The ways in which the agent can be told now.
+/// The ways in which the agent can be reached now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ways {
     /// The live connection names ways of its own.
@@ -81,7 +81,7 @@ struct UnreadWake {
     has_failed: bool,
 }
 
-/// A wake that the connection was told.
+/// A wake that was sent to the connection.
 #[derive(Debug)]
 struct Attempt {
     wake: Wake,
@@ -105,7 +105,7 @@ pub(super) enum Event {
     Prefers(WakePreference),
     /// Something takes what comes, or nothing does.
     Attends { is_attentive: bool },
-    /// The ways in which the agent can be told have changed.
+    /// The ways in which the agent can be reached have changed.
     WaysChanged(Ways),
     /// The agent was given messages, and so many still wait.
     Read { waiting: usize },
@@ -121,7 +121,7 @@ pub(super) enum Event {
     Answered { number: u64, result: WakeResult },
 }
 
-/// What waits in the inbox.
+/// The waiting messages of the inbox.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     /// All messages that wait.
@@ -146,7 +146,7 @@ pub(super) struct UnreadMessage {
 /// What the actor has to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Read what waits, for [`Event::Peeked`].
+    /// Read the waiting messages, for [`Event::Peeked`].
     Peek,
     /// Tell the connection.
     TellConnection { wake: Wake, turn: Turn },
@@ -176,7 +176,7 @@ impl Waking {
         }
     }
 
-    /// Whether new messages are to be reported: the agent can be told, and nothing takes them.
+    /// Whether new messages are to be reported: the agent can be reached, and nothing takes them.
     pub fn wants_arrivals(&self) -> bool {
         self.can_wake() && !self.is_attentive
     }
@@ -186,12 +186,12 @@ impl Waking {
         self.is_attentive
     }
 
-    /// The ways in which the agent can be told.
+    /// The ways in which the agent can be reached.
     pub fn ways(&self) -> Ways {
         self.ways
     }
 
-    /// Whether the connection was told this wake and has not answered. The agent may have read its inbox meanwhile.
+    /// Whether this wake was sent to the connection, which has not answered. The agent may have read its inbox meanwhile.
     pub fn awaits_answer(&self, number: u64) -> bool {
         let attempted = self.attempt.as_ref().map(|attempt| attempt.wake.number);
         [attempted, self.read_before_answer].contains(&Some(number))
@@ -267,7 +267,7 @@ impl Waking {
             self.note_failure();
         }
         if is_new {
-            // What no client took before is told to this one.
+            // What no client took before is sent to this one.
             self.unread_wake.take_if(|unread| unread.has_failed);
             self.look_within(GRACE_MS, now);
         }
@@ -303,7 +303,7 @@ impl Waking {
         self.fall_back(attempt, now)
     }
 
-    /// The connection has not told the client: a hook that waits is told.
+    /// The connection has not reached the client: a hook that waits gets the wake.
     fn fall_back(&mut self, attempt: Attempt, now: Now) -> Option<Effect> {
         if !self.ways.hook {
             self.note_failure();
@@ -323,7 +323,7 @@ impl Waking {
         }
     }
 
-    /// Whether what waits asks for a wake now.
+    /// Whether the waiting messages ask for a wake now.
     fn decide(&mut self, unread: &Unread, now: Now) -> Option<Effect> {
         if unread.len == 0 {
             self.unread_wake = None;
@@ -397,7 +397,7 @@ impl Waking {
             .cloned()
             .collect();
         if wakers.is_empty() {
-            // Messages that could not be read are too long to be told apart: they wake as others do.
+            // Messages that could not be read are too long to be distinguished: they wake as others do.
             return match unread.first.iter().find_map(hold) {
                 Some(hold) => Err(hold),
                 None => Ok(wakers),
@@ -499,7 +499,7 @@ impl Turn {
 }
 
 impl Unread {
-    /// What waits, in a few words.
+    /// The waiting messages, in a few words.
     pub fn summary(&self, now: Now) -> MailSummary {
         let mut mail = MailSummary::default();
         let mut oldest_ms = now.unix_ms;

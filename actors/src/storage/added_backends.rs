@@ -15,8 +15,8 @@ pub trait AddedBackendStore {
     /// All tables, sorted by name.
     fn added_backends(&self) -> Op<Vec<(BackendName, Arc<str>)>>;
 
-    /// Stores the table of a backend if the one that is stored is still `before`. None stands for no table: it adds a
-    /// backend as `before`, and removes one as `table`. The other replicas are told.
+    /// Stores the table of a backend if the one that is stored is still `before`. None means no table: it adds a
+    /// backend as `before`, and removes one as `table`. The other replicas learn of it.
     fn change_added_backend(
         &self,
         backend: BackendName,

@@ -1,4 +1,4 @@
-//! What the backends of a project have told of themselves and offer. The gateway reads and writes the text.
+//! What the backends of a project say about themselves and offer. The gateway reads and writes the text.
 
 use std::sync::Arc;
 

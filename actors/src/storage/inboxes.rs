@@ -30,7 +30,7 @@ pub trait InboxStore {
     /// The lengths of an inbox; zeros for an unknown session.
     fn depth(&self, session: SessionId) -> Op<Depth>;
 
-    /// Reads what waits, in the order of [`Self::lease`], and changes nothing: at most `limit` messages. A store outside of
+    /// Reads the waiting messages, in the order of [`Self::lease`], and changes nothing: at most `limit` messages. A store outside of
     /// this process leaves out messages that need more than `bytes_max` bytes together.
     fn peek(&self, session: SessionId, limit: usize, bytes_max: usize) -> Op<Peeked>;
 
@@ -39,7 +39,7 @@ pub trait InboxStore {
     fn sweep(&self, now: Now) -> Op<Swept>;
 }
 
-/// What waits in an inbox.
+/// The waiting messages of an inbox.
 #[derive(Clone, Debug, Default)]
 pub struct Peeked {
     /// All messages that wait.
@@ -220,7 +220,7 @@ pub struct Depth {
 pub enum Acknowledge {
     /// These messages.
     Ids(Vec<MessageId>),
-    /// These messages, also those that were never delivered: their recipient was told the same in another way.
+    /// These messages, also those that were never delivered: their recipient got the same in another way.
     Seen(Vec<MessageId>),
     /// These messages, each with this outcome for its receipt. A rejected message becomes a dead letter.
     Concluded(Vec<MessageId>, Arc<Outcome>),

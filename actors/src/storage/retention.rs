@@ -84,7 +84,7 @@ pub struct Retention {
 
 const MIB: usize = 1024 * 1024;
 
-/// How long events are kept that tell of no message, while messages are not recorded.
+/// How long events are kept that are about no message, while messages are not recorded.
 const OTHER_EVENTS_WINDOW: Duration = Duration::from_hours(24);
 
 impl Retention {

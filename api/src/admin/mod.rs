@@ -25,7 +25,7 @@ use views::{
     NewApiKey, Permission, Project, ProjectInfo, Projects, RevokedKey, RevokedKeys, RotatedKeys,
 };
 
-/// Longest time that a rotated key stays valid beside its replacement.
+/// Longest time that a rotated key stays valid in addition to its replacement.
 pub const GRACE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Longest lifetime of a key that expires.
 pub const KEY_LIFE_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);

@@ -16,7 +16,7 @@ use hmac::Mac;
 
 use super::login::LoginToken;
 
-/// The header with the token that a change needs beside the cookie.
+/// The header with the token that a change needs in addition to the cookie.
 pub const CSRF_TOKEN: HeaderName = HeaderName::from_static("x-csrf-token");
 
 /// The name of the cookie. The port of the `Host` follows, because cookies do not tell ports apart: each broker of a host has

@@ -19,7 +19,7 @@ impl Identity {
     /// `allow_agent_answers`.
     ///
     /// # Errors
-    /// `forbidden` when the request names another person, or roles beside those of its key; `invalid_argument` for a name
+    /// `forbidden` when the request names another person, or roles in addition to those of its key; `invalid_argument` for a name
     /// or role with another form.
     pub fn human(&self, named: Option<&str>, roles: Vec<String>, via: Via) -> Result<Option<Human>, BrokerError> {
         if let Some(own) = &self.principal.human {

@@ -30,7 +30,7 @@ enum SessionBinding {
     Unbound,
     /// The outbox is the live connection of the session.
     LiveConnection,
-    /// The outbox is notified of changes of the inbox, beside the live connection.
+    /// The outbox is notified of changes of the inbox, in addition to the live connection.
     Watcher,
 }
 

@@ -1,4 +1,4 @@
-//! The calls of one connection that run beside the reading of frames: bounded in number, cancelled by the id of their
+//! The calls of one connection that run while further frames are read: bounded in number, cancelled by the id of their
 //! request, and ended when the broker stops.
 //!
 //! It must not know methods, tools or sessions.
@@ -61,7 +61,7 @@ fn key_of(id: &Rc<str>) -> RequestKey {
     Rc::as_ptr(id).cast()
 }
 
-/// A call that runs beside the reading of frames.
+/// A call that runs while further frames are read.
 struct RunningCall {
     task: AbortHandle,
     to: ReplyTo,
@@ -112,7 +112,7 @@ impl Drop for ExclusiveGuard {
 }
 
 impl Calls {
-    /// No calls yet. Callers that wait are told every `progress_interval` that their call still runs.
+    /// No calls yet. Callers that wait get progress every `progress_interval`: their call still runs.
     pub fn new(outbox: Arc<Outbox>, progress_interval: Duration) -> Rc<Self> {
         Rc::new(Self {
             outbox,
@@ -157,7 +157,7 @@ impl Calls {
         });
     }
 
-    /// Runs a call beside the reading of frames. It can be cancelled by the id of its request, sends progress
+    /// Runs a call while further frames are read. It can be cancelled by the id of its request, sends progress
     /// notifications, and answers [`INTERNAL_ERROR`] if it panics.
     pub fn spawn(
         self: &Rc<Self>,

@@ -1,4 +1,4 @@
-//! Counts the bytes of one outbox against the budget of all outboxes: what waits in it, and what is reserved for
+//! Counts the bytes of one outbox against the budget of all outboxes: the waiting frames, and what is reserved for
 //! messages that are being read from the store.
 
 use std::sync::{
@@ -49,7 +49,7 @@ impl OutboxCharge {
         }
     }
 
-    /// Reserves `bytes` beside the `waiting` ones; false if the budget has no room now. Up to [`UNRESERVED_BYTES_MAX`]
+    /// Reserves `bytes` in addition to the `waiting` ones; false if the budget has no room now. Up to [`UNRESERVED_BYTES_MAX`]
     /// bytes need no reservation unless the budget is full.
     pub fn reserve(&self, waiting: usize, bytes: usize) -> bool {
         if self.gauge.is_full() {

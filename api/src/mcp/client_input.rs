@@ -12,7 +12,7 @@ pub enum ClarifyBy {
     /// The desk, and while no person is there the client of a legacy caller as well.
     #[default]
     DeskThenClient,
-    /// The client, and the desk beside it.
+    /// The client, and the desk as well.
     ClientThenDesk,
 }
 

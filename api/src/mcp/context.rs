@@ -55,7 +55,7 @@ pub struct PeerContext {
     pub forwarded_bytes: Cell<usize>,
     /// Tells a legacy client of changed lists.
     pub list_notifier: RefCell<Option<Notifier>>,
-    /// The calls that run beside the reading of frames.
+    /// The calls that run while further frames are read.
     pub calls: Rc<Calls>,
     /// The session that the peer acts as.
     pub binding: Binding,
@@ -126,7 +126,7 @@ impl PeerContext {
         self.http_trace.replace(trace);
     }
 
-    /// The client's name and version, if it has told them.
+    /// The client's name and version, if it has sent them.
     pub fn client(&self) -> Option<Rc<ClientInfo>> {
         self.client.borrow().clone()
     }

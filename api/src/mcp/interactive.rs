@@ -185,7 +185,7 @@ impl InteractiveCall {
         })))
     }
 
-    /// Runs the call to its answer, beside other frames of the connection.
+    /// Runs the call to its answer, during other frames of the connection.
     pub fn start<F: Future<Output = InteractiveResult> + 'static>(self, tool: impl FnOnce(Self) -> F + 'static) {
         let call = Rc::clone(&self.0);
         // The call reports its own progress.

@@ -38,7 +38,7 @@ pub fn cacheable_by_all(result: Value) -> Value {
 pub struct ListViewer {
     /// The broker has many projects, so it offers the tools for them.
     pub is_multi_project: bool,
-    /// Their project has backends, so they see what tells of these.
+    /// Their project has backends, so they see the tools and resources about these.
     pub has_backends: bool,
     /// The scope of the callers. They do not see the tools that they may not call.
     pub scope: Scope,

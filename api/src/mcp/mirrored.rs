@@ -128,7 +128,7 @@ pub fn encoded(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text of the value of a header; `None` if it is not Base64 of UTF-8 although it says so.
+/// The text of the value of a header; `None` if it is not Base64 of UTF-8 although it is marked as such.
 pub fn decoded(value: Cow<'_, str>) -> Option<Cow<'_, str>> {
     let encoded = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
     let Some(encoded) = encoded else { return Some(value) };

@@ -33,7 +33,7 @@ pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes from which on a frame is large.
 const LARGE_LEN: usize = 64 * 1024;
-/// Bytes that stand around a frame, at most a few more in a long stream.
+/// Bytes that surround a frame, at most a few more in a long stream.
 const FRAMING_LEN: usize = 128;
 
 /// How often a transport checks whether refused messages have room in the shared budget.
@@ -68,7 +68,7 @@ pub struct Outbox {
     is_signalled: AtomicBool,
     /// Bytes in the queue and with the transport.
     waiting_len: AtomicUsize,
-    /// The session was refused a reservation and has to be told when there is room.
+    /// The session was refused a reservation and must be notified when there is room.
     push_refused: AtomicBool,
     /// The bytes of the refused reservation.
     push_refused_bytes: AtomicUsize,
@@ -519,7 +519,7 @@ impl Outbox {
         queue.closing
     }
 
-    /// Notes that `len` bytes went to the socket. True if refused pushes have room now; the session has to be told.
+    /// Notes that `len` bytes went to the socket. True if refused pushes have room now; the session must be notified.
     pub fn note_written(&self, len: usize) -> bool {
         let before = self.waiting_len.fetch_sub(len, Ordering::Relaxed);
         self.update_budget();
@@ -548,7 +548,7 @@ impl Outbox {
             return;
         }
         let before = queue.bytes.len();
-        // Without room for what stands around it, the buffer would grow once more and copy a large frame.
+        // Without room for the text around it, the buffer would grow once more and copy a large frame.
         if len >= LARGE_LEN {
             queue.bytes.reserve(len + FRAMING_LEN);
         }

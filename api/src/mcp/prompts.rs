@@ -37,7 +37,7 @@ pub struct Prompt {
     description: &'static str,
     arguments: &'static [Argument],
     text: &'static str,
-    /// Values about the project that the text contains beside the arguments.
+    /// Values about the project that the text contains besides the arguments.
     facts: &'static [Fact],
 }
 

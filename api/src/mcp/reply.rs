@@ -328,7 +328,7 @@ pub struct ToolResult {
 pub enum ResultForm {
     /// The result of the tool, to which the number of waiting messages is added.
     Object,
-    /// The result of the tool, whose client reads exactly this text and takes nothing beside it.
+    /// The result of the tool, whose client reads exactly this text and takes nothing else.
     ExactText,
     /// The result of the request: a task, or a request for input.
     Whole,

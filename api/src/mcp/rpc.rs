@@ -42,7 +42,7 @@ const MEMBERS_LEN_MAX: usize = 65;
 pub const ID_LEN_MAX: usize = 256;
 /// Bytes of a method, and of the name of a tool or a prompt, as JSON.
 const NAME_LEN_MAX: usize = 64 * 1024;
-/// Members beside those of [`Params`]: how many of them are accepted, and their bytes. Each is checked.
+/// Members in addition to those of [`Params`]: how many of them are accepted, and their bytes. Each is checked.
 const OTHERS_LEN_MAX: usize = 64;
 const OTHERS_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of a text that is checked to be JSON although it is refused anyway, or as a whole before its parts are.
@@ -166,7 +166,7 @@ struct Frame<'a> {
     params: Params<'a>,
     outcome: Option<Result<&'a str, &'a str>>,
     repeated: bool,
-    /// Members beside those of [`Params`], and their bytes.
+    /// Members in addition to those of [`Params`], and their bytes.
     others_len: usize,
     others_bytes: usize,
 }
@@ -210,7 +210,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Checks a member beside those of [`Params`]. A frame with too many of them is refused, and they are not read.
+    /// Checks a member in addition to those of [`Params`]. A frame with too many of them is refused, and they are not read.
     fn other_member(&mut self, value: &str) -> Result<(), ScanError> {
         self.others_len += 1;
         self.others_bytes += value.len();

@@ -31,7 +31,7 @@ pub struct Service {
     pub clarify_by: ClarifyBy,
     /// The tools that callers are listed whose keys do not say which.
     pub tools: ToolSet,
-    /// How long calls of backends may go on when the broker stops.
+    /// How long calls of backends may last when the broker stops.
     pub call_drain: Duration,
     /// Signs the state that clients carry between rounds.
     pub state_signer: StateSigner,

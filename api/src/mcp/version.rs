@@ -33,7 +33,7 @@ pub fn negotiate_legacy(requested: &str) -> &'static str {
         .unwrap_or(LEGACY[0])
 }
 
-/// The client's name and version (`Implementation`, all revisions). The log shows them, and backends are told; they are not verified.
+/// The client's name and version (`Implementation`, all revisions). The log shows them, and backends get them; they are not verified.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ClientInfo {

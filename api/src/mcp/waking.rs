@@ -15,7 +15,7 @@ pub struct Wake {
     /// The name of this wake in the answer.
     pub wake_id: String,
     pub session_id: String,
-    /// What waits.
+    /// The waiting messages.
     #[serde(flatten)]
     pub mail: MailSummary,
     pub reason: WakeReason,

@@ -52,7 +52,7 @@ pub struct Backend {
     retry_after_ms: Option<u64>,
     /// The program or the URL; for administrators with its arguments, which may hold secrets.
     address: String,
-    /// `legacy` or `modern`, once its handshake has told.
+    /// `legacy` or `modern`, once its handshake has shown it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     era: Option<&'static str>,

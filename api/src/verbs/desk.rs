@@ -1,4 +1,4 @@
-//! The desk and yaps as JSON: who is there, what waits, and the remarks of agents.
+//! The desk and yaps as JSON: who is there, which questions wait, and the remarks of agents.
 
 use std::collections::BTreeMap;
 

@@ -32,11 +32,11 @@ pub struct BackendCall {
     /// The method of the request, such as `tools/call`.
     #[schema(value_type = String)]
     method: Cow<'static, str>,
-    /// The backend's own name of the tool. Absent for other methods, and until the backend has told of the tool.
+    /// The backend's own name of the tool. Absent for other methods, and until the backend has listed the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     tool: Option<String>,
-    /// The name of the tool in the list of all tools, or the one that was called if the backend had not told of it. Absent if
+    /// The name of the tool in the list of all tools, or the one that was called if the backend had not listed it. Absent if
     /// the tool is not offered.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

@@ -156,7 +156,7 @@ impl<'a> SessionView<'a> {
     }
 }
 
-/// What a list shows of a person beside their session.
+/// What a list shows of a person in addition to their session.
 #[derive(Serialize)]
 struct HumanView {
     kind: &'static str,

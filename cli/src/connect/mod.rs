@@ -142,7 +142,7 @@ enum Broker {
     Remote(BrokerAccess),
 }
 
-/// Reads the arguments. `before` holds the flags that stand before the command.
+/// Reads the arguments. `before` holds the flags before the command.
 ///
 /// # Errors
 /// [`CliError::Usage`] with one line for the user.
@@ -325,7 +325,7 @@ fn expects_other_lists(instance: &Instance) -> bool {
     text.is_some_and(|text| ["backends", "tools"].iter().any(|word| text.contains(word)))
 }
 
-/// The log of all fronts, beside that of the broker.
+/// The log of all fronts, next to that of the broker.
 fn log_beside(paths: &LocalPaths) -> PathBuf {
     paths.log.with_file_name("connect.log")
 }

@@ -176,12 +176,12 @@ pub struct Yap {
     #[serde(rename = "at", deserialize_with = "time")]
     pub at_ms: Option<u64>,
     pub late: bool,
-    /// How many further lines of the same agent this one stands for; then it has no text of its own.
+    /// How many further lines of the same agent this one replaces; then it has no text of its own.
     pub folded: Option<u64>,
 }
 
 impl Yap {
-    /// How many lines of the same agent it stands for, if it does.
+    /// How many lines of the same agent it replaces, if any.
     pub fn folded(&self) -> Option<u64> {
         self.folded.filter(|count| *count > 0)
     }
@@ -322,7 +322,7 @@ impl Question {
         self.questions.as_ref().is_some_and(|items| !items.is_empty())
     }
 
-    /// When it ended, if it has and the broker says so.
+    /// When it ended, if it has and the broker gives the time.
     pub fn ended_at_ms(&self) -> Option<u64> {
         self.answered_at_ms.or(self.closed_at_ms)
     }

@@ -1,6 +1,6 @@
 //! The text of an answer while it is written: several lines, characters of any width, undo. Pure.
 //!
-//! The cursor stands between two graphemes: what a reader takes for one character is moved over and deleted as one.
+//! The cursor is between two graphemes: what a reader takes for one character is moved over and deleted as one.
 
 use unicode_segmentation::{GraphemeCursor, UnicodeSegmentation};
 use unicode_width::UnicodeWidthStr;
@@ -98,7 +98,7 @@ impl Editor {
         }
         self.text.insert_str(self.cursor, &text);
         self.cursor += text.len();
-        // A combining character joins what stands before and behind the cursor.
+        // A combining character joins the text before and after the cursor.
         self.cursor = self.boundary_at_or_after(self.cursor);
         is_whole
     }

@@ -103,7 +103,7 @@ pub fn command() -> Command {
         .after_help(EXIT_CODES)
 }
 
-/// Reads the arguments. `before` holds the flags that stand before the command.
+/// Reads the arguments. `before` holds the flags before the command.
 ///
 /// # Errors
 /// [`CliError::Usage`] with one line for the user.

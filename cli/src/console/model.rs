@@ -438,7 +438,7 @@ impl Model {
         self.effects.push(Effect::Quit);
     }
 
-    /// The person did something: the broker hears of it now and then.
+    /// The person did something: the broker is notified now and then.
     fn is_active(&mut self) {
         let is_due = self.active_ms.is_none_or(|active| self.now_ms >= active + ACTIVE_MS);
         if is_due && self.console.is_some() {

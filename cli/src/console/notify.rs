@@ -101,7 +101,7 @@ impl Notifier {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let is_running = Arc::clone(&self.is_running);
         std::thread::spawn(move || {
-            // A command that fails notifies of nothing: the question stands on the screen.
+            // A command that fails notifies of nothing: the question is on the screen.
             let _ = command.status();
             is_running.store(false, Ordering::Release);
         });

@@ -362,7 +362,7 @@ fn numbers(text: &str, item: &Item) -> Option<Vec<usize>> {
     numbers.filter(|numbers| !numbers.is_empty() && (item.multi_select || numbers.len() == 1))
 }
 
-/// What stands above a question.
+/// The text above a question.
 fn announcement(question: &Question, queued: usize) -> Vec<String> {
     let time = question.asked_at_ms.map(clock).unwrap_or_default();
     let more = if queued > 0 {

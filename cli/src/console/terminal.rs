@@ -25,7 +25,7 @@ use super::settings::Console;
 use super::{editor::TEXT_BYTES_MAX, view};
 use crate::error::CliError;
 
-/// What the loop hears of between two drawings at most: a stream that brings thousands of questions shows the first ones soon.
+/// What the loop takes between two drawings at most: a stream that brings thousands of questions shows the first ones soon.
 const BATCH_MAX: usize = 512;
 /// How long the end waits until the broker has the last drafts.
 const END_MAX: Duration = Duration::from_secs(2);
@@ -111,7 +111,7 @@ fn catch_signals(inputs: &Sender<Input>) -> std::io::Result<Arc<AtomicUsize>> {
     Ok(caught)
 }
 
-/// Reads the terminal in a thread. Behind Ctrl-E it waits until it may go on: the keys are for the editor.
+/// Reads the terminal in a thread. After Ctrl-E it waits until it may continue: the keys are for the editor.
 fn read_keys(inputs: Sender<Input>) -> SyncSender<()> {
     let (go_on, wait) = mpsc::sync_channel(1);
     std::thread::spawn(move || {

@@ -102,7 +102,7 @@ pub fn read(matches: &ArgMatches) -> Demo {
     }
 }
 
-/// Plays the demo to its end, or until the process is told to stop.
+/// Plays the demo to its end, or until the process is asked to stop.
 ///
 /// # Errors
 /// [`CliError::Failed`] when the broker cannot start, or a step of the story fails.

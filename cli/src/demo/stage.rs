@@ -23,10 +23,10 @@ const STAY: Duration = Duration::from_millis(5);
 /// The pause between two rounds of signs of life.
 const ROUND_PAUSE: Duration = Duration::from_millis(50);
 
-/// Why the story does not go on.
+/// Why the story does not continue.
 #[derive(Debug)]
 pub enum Stop {
-    /// The process was told to stop, or its output is not read any longer.
+    /// The process was asked to stop, or its output is not read any longer.
     Ended,
     /// A step failed; one line.
     Failed(String),
@@ -136,7 +136,7 @@ impl<'a> Stage<'a> {
     /// Lets a time pass in which all agents that are not silent give signs of life.
     ///
     /// # Errors
-    /// `Ended` when the process was told to stop; `Failed` when a connection ends.
+    /// `Ended` when the process was asked to stop; `Failed` when a connection ends.
     pub fn pause(&mut self, time: Duration) -> Step {
         let until = Instant::now() + time;
         loop {

@@ -83,7 +83,7 @@ const TEAM: [Member; 7] = [
 /// Plays rounds until the time is over, at least one.
 ///
 /// # Errors
-/// `Ended` when the process was told to stop; `Failed` when a step fails.
+/// `Ended` when the process was asked to stop; `Failed` when a step fails.
 pub fn play(stage: &mut Stage<'_>) -> Step {
     let rounds = (stage.duration.as_secs() / ROUND.as_secs()).max(1);
     let round = stage.duration / u32::try_from(rounds).unwrap_or(u32::MAX);
@@ -215,7 +215,7 @@ struct Message<'a> {
     text: &'a str,
 }
 
-/// Sends a message and tells of it. Returns its id.
+/// Sends a message and prints a line about it. Returns its id.
 fn send(stage: &mut Stage<'_>, message: Message<'_>) -> Step<String> {
     let Message {
         from,

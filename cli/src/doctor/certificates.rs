@@ -205,7 +205,7 @@ fn shake_hands(tls: &mut ClientConnection, tcp: &mut TcpStream) -> Result<(), St
     Ok(())
 }
 
-/// Judges a certificate and accepts it in any case, so that the handshake goes on. Nothing is sent afterwards.
+/// Judges a certificate and accepts it in any case, so that the handshake continues. Nothing is sent afterwards.
 #[derive(Debug)]
 struct Judge {
     inner: Arc<WebPkiServerVerifier>,

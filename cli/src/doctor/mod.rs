@@ -102,7 +102,7 @@ pub fn read(mut matches: ArgMatches, before: &ArgMatches, env: Vec<(OsString, Os
     Ok(Doctor { setup, is_json })
 }
 
-/// Runs all checks and prints what they find. The exit code says whether something is to be mended.
+/// Runs all checks and prints what they find. The exit code says whether something needs fixing.
 ///
 /// # Errors
 /// [`CliError::Failed`] when stdout cannot be written.

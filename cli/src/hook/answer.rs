@@ -11,7 +11,7 @@ use common::local::mail::{Mail, ReportedActivity};
 pub enum Moment {
     /// A conversation begins or is resumed. No turn runs.
     SessionStart,
-    /// A conversation begins in a client that goes on: its front still has the one before.
+    /// A conversation begins in a client that keeps running: its front still has the one before.
     Cleared,
     /// A conversation was shortened within a turn.
     Compaction,
@@ -45,7 +45,7 @@ impl Moment {
     }
 }
 
-/// What makes a client go on with its turn. `None` when nothing waits.
+/// What makes a client continue its turn. `None` when no message waits.
 pub fn go_on(client: HookClient, mail: &MailSummary) -> Option<Value> {
     let text = waiting(mail)?;
     Some(match client {
@@ -75,7 +75,7 @@ pub fn context(client: HookClient, moment: Moment, conversation: &str, mail: &Ma
     })
 }
 
-/// The line about what waits.
+/// The line about the waiting messages.
 pub fn waiting(mail: &MailSummary) -> Option<String> {
     (mail.unread > 0).then(|| mail.text())
 }

@@ -41,7 +41,7 @@ impl Mailbox {
         answer.ok().map(drop)
     }
 
-    /// What waits now. `None` when the broker does not say.
+    /// The waiting messages now. `None` when the broker does not say.
     pub fn unread(&mut self, deadline: Instant) -> Option<Mail> {
         self.query(0, deadline).ok()
     }

@@ -1,4 +1,4 @@
-//! When an agent was last asked to go on, for clients that do not tell their hooks. Without it, a hook would ask an agent
+//! When an agent was last asked to continue, for clients that do not report it to their hooks. Without it, a hook would ask an agent
 //! that leaves its messages unread again and again.
 
 use std::{

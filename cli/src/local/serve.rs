@@ -127,7 +127,7 @@ pub fn sources(paths: &LocalPaths, env: Vec<(OsString, OsString)>) -> Sources {
     }
 }
 
-/// Names the runtime folder beside the data, for clients with another environment. Without it these start a broker of their
+/// Names the runtime folder next to the data, for clients with another environment. Without it these start a broker of their
 /// own, if they may.
 fn name_folder(paths: &LocalPaths) {
     let mut text = paths.folder.clone().into_os_string();

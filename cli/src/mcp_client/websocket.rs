@@ -26,7 +26,7 @@ pub trait Stream: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Stream for T {}
 
-/// A connection on which a signal interrupts no read and no write. With a time limit, the system does not go on by itself.
+/// A connection on which a signal interrupts no read and no write. With a time limit, the system does not continue automatically.
 struct Uninterrupted<S>(S);
 
 impl<S: Read> Read for Uninterrupted<S> {

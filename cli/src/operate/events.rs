@@ -1,4 +1,4 @@
-//! The stream of events of the broker (server-sent events), which goes on where it was interrupted.
+//! The stream of events of the broker (server-sent events), which continues where it was interrupted.
 
 use std::io::{BufRead, BufReader, Read};
 

@@ -1,4 +1,4 @@
-//! `inbox`: shows what waits for a session, or takes it.
+//! `inbox`: shows the waiting messages of a session, or takes them.
 
 use actors::model::NOTE_CHARACTERS_MAX;
 use clap::{ArgMatches, Command};
@@ -265,7 +265,7 @@ fn print_taken(context: &Context, messages: &[Box<RawValue>]) -> Result<Written,
     let mut read: Vec<Message> = Vec::new();
     for message in messages {
         let mut message: Message = parsed(message.get())?;
-        // Received messages have no receipts beside them; they are delivered by being here.
+        // Received messages have no receipts next to them; they are delivered by being here.
         message.status = Some("delivered".to_owned());
         read.push(message);
     }

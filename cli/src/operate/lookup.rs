@@ -1,4 +1,4 @@
-//! Finds what the beginning of an id stands for, so that every command takes the short ids of tables.
+//! Finds the id with a given beginning, so that every command takes the short ids of tables.
 
 use actors::clock::rfc3339_text;
 use serde::Deserialize;

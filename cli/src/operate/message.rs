@@ -73,7 +73,7 @@ impl Message {
     /// The subject and the first words.
     pub fn words(&self) -> String {
         let subject = self.headers.subject.as_deref();
-        // Beside a subject JSON says nothing to a reader.
+        // With a subject, JSON adds nothing for a reader.
         let words = self
             .excerpt
             .as_deref()

@@ -167,7 +167,7 @@ pub struct Operation {
     job: Box<dyn Job>,
 }
 
-/// Reads the arguments of a command. `before` holds the flags that stand before it.
+/// Reads the arguments of a command. `before` holds the flags before it.
 ///
 /// # Errors
 /// [`CliError::Usage`] with one line for the user.

@@ -39,7 +39,7 @@ pub fn read(
     read_command(matches, before, &env).map_err(|line| CliError::Usage(redact_keys(&line)))
 }
 
-/// `before` holds the flags that stand before the command.
+/// `before` holds the flags before the command.
 fn read_command(mut matches: ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<ProjectCommand, String> {
     let Some((name, matches)) = matches.remove_subcommand() else {
         return Err("no command after project".to_owned());

@@ -10,7 +10,7 @@ const SHOWN_CHARS_MAX: usize = 60;
 const FORM: &str = "an argument is key=value, or all of them are one JSON object";
 
 /// Cuts a line into words. White space separates them, but not in quotes, brackets and braces. A value in single quotes is a
-/// string as it stands.
+/// string as it is.
 ///
 /// # Errors
 /// What is not closed.

@@ -115,7 +115,7 @@ pub fn is_known(name: &str) -> bool {
     [CALL, REPL].contains(&name)
 }
 
-/// Reads the arguments of a command. `before` holds the flags that stand before it.
+/// Reads the arguments of a command. `before` holds the flags before it.
 ///
 /// # Errors
 /// [`CliError::Usage`] with one line for the user.

@@ -67,7 +67,7 @@ pub struct Top {
     term: Option<String>,
 }
 
-/// Reads the arguments. `before` holds the flags that stand before the command.
+/// Reads the arguments. `before` holds the flags before the command.
 ///
 /// # Errors
 /// [`CliError::Usage`] with one line for the user.

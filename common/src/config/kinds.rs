@@ -21,7 +21,7 @@ pub enum ClarifyBy {
     Desk,
     /// The desk, and the client of the agent while no person is at the desk.
     DeskThenClient,
-    /// The client of the agent, and the desk beside it.
+    /// The client of the agent, and the desk as well.
     ClientThenDesk,
 }
 

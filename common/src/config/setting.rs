@@ -9,7 +9,7 @@ pub struct Setting {
     pub section: &'static str,
     /// The key in the file, and the name of the field.
     pub key: &'static str,
-    /// The meaning in Markdown; the first sentence stands alone.
+    /// The meaning in Markdown; its beginning is a summary.
     pub help: &'static [&'static str],
     /// The default, as a user would write it.
     pub default: &'static str,

@@ -389,7 +389,7 @@ const LOG_FORMATS: &[(&str, LogFormat)] = &[
 impl Config {
     /// The open files that `connections_max` needs.
     pub fn files_wanted(&self) -> u64 {
-        /// Files that are open beside the connections.
+        /// Files that are open besides the connections.
         const OTHERS: u64 = 256;
         // A forwarded request holds a connection to another replica, too.
         let files_each = match self.storage {
@@ -463,7 +463,7 @@ impl Config {
         url.map_err(|_| "its first line is not a URL of Redis".to_owned())
     }
 
-    /// What holds for backends beside their tables.
+    /// The defaults of backends, for what their tables leave out.
     pub const fn backend_defaults(&self) -> BackendDefaults {
         BackendDefaults {
             call_timeout: self.gateway_call_timeout,

@@ -2,7 +2,7 @@
 
 use super::{error::Source, layers::Layers, setting::Setting, table::SETTINGS};
 
-/// What stands for a secret value.
+/// What is shown instead of a secret value.
 const HIDDEN: &str = "***";
 
 /// A setting as it is in force. It can be shown: a secret value is hidden.

@@ -71,7 +71,7 @@ fn normalize_integers(value: &mut Value) -> bool {
 
 /// The whole number that a raw JSON value is, however it is written: `5`, `5.0`, `5e0` or `"5"`.
 pub fn whole_number(raw: &str) -> Option<i64> {
-    /// Beyond it a float stands for more than one number.
+    /// Beyond it a float represents more than one number.
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     let text = scan::string(raw).map_or_else(|| raw.to_owned(), |text| text.into_owned());
     text.parse().ok().or_else(|| {

@@ -61,7 +61,7 @@ impl JsonPage {
         (pushed < items.len()).then(|| items[..pushed].last()).flatten()
     }
 
-    /// Adds a member beside the list.
+    /// Adds a member next to the list.
     #[must_use]
     pub fn with(mut self, key: &str, value: &impl Serialize) -> Self {
         self.rest.push(b',');

@@ -28,7 +28,7 @@ pub enum StartPolicy {
     NoStart,
 }
 
-/// Connects to the broker of an instance, which is started if the policy says so. Waits for a broker that ends, and for
+/// Connects to the broker of an instance, which is started if the policy allows it. Waits for a broker that ends, and for
 /// the start of another process.
 ///
 /// # Errors

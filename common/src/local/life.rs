@@ -65,7 +65,7 @@ pub fn files(paths: &LocalPaths) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What the hooks of clients keep beside the socket. A waiter that loses its lock goes on.
+/// What the hooks of clients keep next to the socket. A waiter that loses its lock keeps waiting.
 fn hook_files(paths: &LocalPaths) -> Vec<PathBuf> {
     let entries = fs::read_dir(&paths.folder).into_iter().flatten().flatten();
     let is_hook = |path: &PathBuf| {

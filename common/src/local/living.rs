@@ -8,7 +8,7 @@ use std::{
 use super::{info::Living, instance::Instance, paths::LocalPaths, vetting};
 
 /// The living brokers of this user, each with its files: in the runtime folders that the environment, a login or a missing
-/// environment leads to, and in the one that the last broker has named beside its data. A folder that others may change
+/// environment leads to, and in the one that the last broker has named next to its data. A folder that others may change
 /// counts not.
 pub fn living_brokers() -> Vec<(LocalPaths, Living)> {
     let mut found: Vec<(LocalPaths, Living)> = Vec::new();

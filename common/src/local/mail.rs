@@ -1,9 +1,9 @@
-//! What hooks and fronts ask and tell a local broker about the mail of an agent, beside MCP.
+//! What hooks and fronts ask and tell a local broker about the mail of an agent, besides MCP.
 
 use actors::model::MailSummary;
 use serde::{Deserialize, Serialize};
 
-/// The method that returns [`Mail`]: what waits for the agent of a conversation.
+/// The method that returns [`Mail`]: the waiting messages of the agent of a conversation.
 pub const MAIL: &str = "dev.mcp-broker/mail";
 /// The method that tells what the agent of a conversation does: [`ActivityReport`].
 pub const ACTIVITY: &str = "dev.mcp-broker/activity";
@@ -17,7 +17,7 @@ pub const MAIL_WAIT_MAX: u64 = 86_400;
 pub struct MailQuery {
     /// The conversation, as the client of the agent names it.
     pub conversation: String,
-    /// How long the broker waits for a wake, at most [`MAIL_WAIT_MAX`]. 0 asks for what waits now.
+    /// How long the broker waits for a wake, at most [`MAIL_WAIT_MAX`]. 0 asks for the messages that wait now.
     #[serde(default)]
     pub wait_seconds: u64,
 }
@@ -28,7 +28,7 @@ pub struct Mail {
     /// The session that is bound to the conversation; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// What waits for it.
+    /// Its waiting messages.
     #[serde(flatten)]
     pub summary: MailSummary,
     /// The wake that this answer is; absent for an answer to a query that does not wait, and after the time is up.

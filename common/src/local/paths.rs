@@ -131,7 +131,7 @@ impl LocalPaths {
         absolute(Some(text.trim_end().into()))
     }
 
-    /// Beside the data, the file in which a broker names its runtime folder. Clients that are started without the variable
+    /// Next to the data, the file in which a broker names its runtime folder. Clients that are started without the variable
     /// that leads there find the broker by it.
     pub fn pointer(&self) -> PathBuf {
         self.state_folder().join("runtime")
@@ -175,7 +175,7 @@ fn absolute(value: Option<OsString>) -> Option<PathBuf> {
 }
 
 /// A variable of the environment. Many clients start a server with a few variables alone, and `XDG_RUNTIME_DIR` is seldom
-/// one of them: the folder that a login makes stands in for it, so that all clients of a user find one broker.
+/// one of them: the folder that a login makes replaces it, so that all clients of a user find one broker.
 fn variable_of_user(name: &str) -> Option<OsString> {
     let value = env::var_os(name);
     if name != "XDG_RUNTIME_DIR" || absolute(value.clone()).is_some() {

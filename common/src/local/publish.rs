@@ -81,7 +81,7 @@ impl PublishedSocket {
         &self.path
     }
 
-    /// Takes the name away: from then on clients find no socket. Those that are connected stay, and what waits to be
+    /// Takes the name away: from then on clients find no socket. Those that are connected stay, and connections that wait to be
     /// accepted can still be accepted.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! Which of two versions serves: the newer side wins, never the older, so that two installed versions cannot replace each
-//! other by turns.
+//! other in turn.
 
 use semver::Version;
 

@@ -1,4 +1,4 @@
-//! What the process tells of itself while it runs: its log, and the spans of its traces.
+//! The log of the process, and the spans of its traces.
 //!
 //! `logs` is the form of the log, `log_file` a file for it, `non_blocking` a way to stderr that never waits, `fields` the names in it, `filter` what is logged. `http` has the trace of an HTTP
 //! request, `traces` what records spans, `queue` and `exporter` their way to the collector, `settings` the variables.
@@ -49,7 +49,7 @@ pub fn init_to_file(config: &Config, file: LogFile) {
     install(config, file, LineTime::Standard);
 }
 
-/// Starts logging like [`init`], for a process that goes on while nothing reads its stderr; to a file as well, if there is
+/// Starts logging like [`init`], for a process that keeps running while nothing reads its stderr; to a file as well, if there is
 /// one. The log lasts until it is dropped. Lines for people begin with the time in this form.
 ///
 /// # Errors
@@ -70,7 +70,7 @@ pub fn init_non_blocking(config: &Config, file: Option<LogFile>, time: LineTime)
     Ok(log)
 }
 
-/// Has panics told by the log.
+/// Has panics logged.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();

@@ -107,7 +107,7 @@ impl Shared {
     fn push(&self, lines: &[u8]) {
         let mut state = self.lock();
         if state.dropped > 0 || state.waiting.len() + lines.len() > WAITING_MAX {
-            // Until those before them are on their way, so that the notice stands where lines are missing.
+            // Until those before them are on their way, so that the notice is where lines are missing.
             state.dropped += 1;
         } else {
             state.waiting.extend_from_slice(lines);

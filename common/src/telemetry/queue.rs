@@ -48,7 +48,7 @@ impl SpanQueue {
         self.len_max
     }
 
-    /// Sends what waits within `timeout`; what is left then counts as dropped.
+    /// Sends the waiting spans within `timeout`; the rest counts as dropped.
     pub fn shut_down(&self, timeout: Duration) {
         // A time-out shows in the spans that are left.
         let _ = self.processor.shutdown_with_timeout(timeout);

@@ -45,7 +45,7 @@ struct Recorder {
     queue: Arc<SpanQueue>,
 }
 
-/// Switches traces on if the variables say so. Returns the tracer for the spans of HTTP requests.
+/// Switches traces on if the variables ask for them. Returns the tracer for the spans of HTTP requests.
 pub fn install() -> Option<opentelemetry_sdk::trace::SdkTracer> {
     if !settings::is_wanted() {
         return None;

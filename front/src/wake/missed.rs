@@ -23,7 +23,7 @@ impl Missed {
         Self::new(WakeResult::Refused, detail)
     }
 
-    /// It could not be told to the client.
+    /// It could not be sent to the client.
     pub fn failed(detail: impl Display) -> Self {
         Self::new(WakeResult::Failed, detail)
     }

@@ -33,7 +33,7 @@ pub struct Waker {
     turn: Mutex<Turn>,
 }
 
-/// What waits for the thread.
+/// The work for the thread.
 #[derive(Default)]
 struct Turn {
     is_running: bool,

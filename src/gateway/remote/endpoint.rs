@@ -97,7 +97,7 @@ impl fmt::Display for RequestFailure {
     }
 }
 
-/// Headers of which each request has the right ones: those of the connection, and the one by which a backend that leads back
+/// Headers of which each request has the right ones: those of the connection, and the one by which a backend that points back
 /// to the broker is found.
 const OWN_HEADERS: [HeaderName; 8] = [
     header::CONNECTION,

@@ -65,7 +65,7 @@ pub struct HttpClientSession<'a> {
     endpoint: &'a Endpoint,
     transport: Transport,
     result_bytes_max: usize,
-    /// What the server was told that its client can be asked for.
+    /// The client capabilities that the server got.
     profile: Profile,
     link: Arc<FrameLink>,
     client_session: RefCell<ClientSession<'a>>,

@@ -109,7 +109,7 @@ impl Outgoing {
         self.method == "tools/call"
     }
 
-    /// Whether it asks to be told of changes.
+    /// Whether it subscribes to changes.
     pub fn is_subscription(&self) -> bool {
         self.method == "subscriptions/listen"
     }

@@ -154,7 +154,7 @@ async fn receive<E: std::fmt::Display>(
     }
 }
 
-/// Writes what waits for the server until that fails, or the server is silent for too long. Returns why it has ended.
+/// Writes the waiting messages to the server until that fails, or the server is silent for too long. Returns why it has ended.
 async fn send<E: std::fmt::Display>(
     link: &FrameLink,
     write: &mut (impl Sink<Message, Error = E> + Unpin),

@@ -203,7 +203,7 @@ pub async fn patch(
     .await
 }
 
-/// Removes an added backend. Its open calls may go on for 30 s. Requires the scope `admin`. A backend of the configuration
+/// Removes an added backend. Its open calls may last for 30 s. Requires the scope `admin`. A backend of the configuration
 /// file is refused with 403.
 #[utoipa::path(delete, path = "/api/v1/backends/{backend}", operation_id = "remove_backend", tag = "backends",
     params(("backend" = String, Path, description = "Its name")), responses(

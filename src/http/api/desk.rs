@@ -1,4 +1,4 @@
-//! `/api/v1/desk`: who is at the desk, and what waits there.
+//! `/api/v1/desk`: who is at the desk, and which questions wait there.
 
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 

@@ -69,7 +69,7 @@ pub struct Query {
 }
 
 /// The events of the project as they happen, without payloads (`text/event-stream`). The id of an event is its place in
-/// the log: a client that returns with it gets what came after, as long as the log keeps it. `gap` tells of events that
+/// the log: a client that returns with it gets what came after, as long as the log keeps it. `gap` reports events that
 /// are missing, because the log has lost them, because the client was too slow, or because there were more than 500 a
 /// second about messages. A member sees events about messages that its own sessions sent or got.
 ///

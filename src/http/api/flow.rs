@@ -63,7 +63,7 @@ pub struct Folded {
 #[allow(dead_code, reason = "schema of what show writes")]
 #[derive(ToSchema)]
 pub struct Flow<'a> {
-    /// Since when messages were counted: the begin of the window, or later if `complete` is false.
+    /// Since when messages were counted: the start of the window, or later if `complete` is false.
     #[schema(format = DateTime)]
     since: String,
     #[schema(format = DateTime)]

@@ -72,7 +72,7 @@ pub struct LoggedIn {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<Vec<schemas::Role>>)]
     roles: Option<Vec<String>>,
-    /// The value of X-CSRF-Token that every method but GET and HEAD needs beside the cookie. Absent without the cookie.
+    /// The value of X-CSRF-Token that every method but GET and HEAD needs in addition to the cookie. Absent without the cookie.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     csrf_token: Option<String>,
@@ -108,7 +108,7 @@ impl LoggedIn {
 }
 
 /// Exchanges a key for a cookie with a random token (`HttpOnly`, `SameSite=Strict`), which authenticates requests to
-/// `/api/v1` that have no key in a header. Beside the cookie, every method but GET and HEAD needs the token of the answer
+/// `/api/v1` that have no key in a header. In addition to the cookie, every method but GET and HEAD needs the token of the answer
 /// as X-CSRF-Token. The cookie ends with `POST /api/v1/logout`, with the key, with the browser, after 7 days, and when the
 /// same key logs in 8 times more.
 #[utoipa::path(post, path = "/api/v1/login", operation_id = "log_in", tag = "login", security(()),

@@ -79,7 +79,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<CallsQuery>, request: Ht
     ok_text(&by, text)
 }
 
-/// Ends an open call at whichever replica it is: its caller gets the error `call_cancelled`, and its backend is told. The
+/// Ends an open call at whichever replica it is: its caller gets the error `call_cancelled`, and its backend is notified. The
 /// caller of a parked call gets `invalid_request_state` when it calls again. Requires the scope `admin`.
 #[utoipa::path(delete, path = "/api/v1/gateway/calls/{call_id}", operation_id = "end_backend_call", tag = "backends",
     params(("call_id" = String, Path, format = "uuid", description = "Its id"), EndCallQuery), responses(

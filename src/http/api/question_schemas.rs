@@ -369,7 +369,7 @@ pub enum Surface {
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AnswerQuestion {
-    /// The answer, or what is said beside an option; at most 64 KiB.
+    /// The answer, or what is said next to an option; at most 64 KiB.
     text: Option<String>,
     /// Values of options.
     #[schema(max_items = 20)]
@@ -443,7 +443,7 @@ pub struct Yap {
     at: String,
     /// It came after a yap with a later time was shown.
     late: bool,
-    /// Further yaps over the rate of the sender that this one stands for.
+    /// Further yaps over the rate of the sender that this one replaces.
     folded: usize,
 }
 

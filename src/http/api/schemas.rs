@@ -114,7 +114,7 @@ pub enum Activity {
     Busy,
 }
 
-/// A way in which the client of an agent can be told to wake it.
+/// A way in which the client of an agent can be asked to wake it.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 #[allow(dead_code, reason = "documentation of what is written elsewhere")]
@@ -245,7 +245,7 @@ pub struct Headers {
     /// How many messages in a row, each caused by the one before, led to this one.
     #[schema(maximum = 64)]
     hops: Option<u64>,
-    /// Absent: the sender is told if the message becomes a dead letter.
+    /// Absent: the sender gets a report if the message becomes a dead letter.
     #[schema(nullable = false)]
     report: Option<ReportChoice>,
 }

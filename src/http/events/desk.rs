@@ -74,7 +74,7 @@ pub struct DeskView {
     pub topics: DeskTopics,
     /// None for an observer, who sees no questions.
     pub reader: Option<QuestionReader>,
-    /// The yaps behind this number are told; None: the last ones.
+    /// The stream begins after this number; None: with the last ones.
     pub after_yap: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ impl DeskSource {
     }
 }
 
-/// What a follower hears of.
+/// What a follower receives.
 enum News {
     Desk(DeskEvent),
     /// Messages to the person have come.
@@ -154,7 +154,7 @@ pub fn parse_yap_id(text: &str) -> Option<u64> {
 }
 
 impl DeskFollower {
-    /// Follows the desk. `source` has begun before, so that what changes meanwhile is told.
+    /// Follows the desk. `source` has begun before, so that no change is lost.
     pub(super) fn new(
         project: ProjectHandle,
         view: DeskView,
@@ -297,7 +297,7 @@ impl DeskFollower {
                     return Some(());
                 };
                 let ended = console.inbox.take()?;
-                // With the next connection the person gets a session again. One with too many consoles goes on without.
+                // With the next connection the person gets a session again. One with too many consoles continues without.
                 self.project.session(ended.member.record.id)?;
             }
         }

@@ -16,7 +16,7 @@ const RETRY_MS: u64 = 1000;
 /// A comment, which keeps proxies and clients from giving up.
 pub const HEARTBEAT: Bytes = Bytes::from_static(b":\n\n");
 
-/// The first frame: when to connect again, and the position from which the stream goes on, so that a client that gets
+/// The first frame: when to connect again, and the position from which the stream continues, so that a client that gets
 /// no event has an id to return with.
 pub fn first(position: Option<EventPosition>) -> Bytes {
     let id = position.map_or_else(String::new, |position| format!("id: {position}\n"));

@@ -177,7 +177,7 @@ impl Tail {
         self.state().has_ended || self.project.is_closed() || self.project.is_killed()
     }
 
-    /// Tells of changes.
+    /// Publishes changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

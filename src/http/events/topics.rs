@@ -11,7 +11,7 @@ pub enum Topic {
     DeadLetter,
     Actor,
     Audit,
-    /// Events are missing. Every follower is told.
+    /// Events are missing. Every follower gets this.
     Gap,
     /// What happens to questions: in the log and in no stream of it. The stream of the desk shows the questions themselves.
     Question,

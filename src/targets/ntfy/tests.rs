@@ -1,4 +1,4 @@
-//! Tests of what is told when, and of what a notification shows.
+//! Tests of when a question is sent, and of what a notification shows.
 
 use std::sync::Arc;
 

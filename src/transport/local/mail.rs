@@ -1,4 +1,4 @@
-//! What hooks ask and tell about the mail of an agent: which session belongs to a conversation, what waits for it, and the
+//! What hooks ask and report about the mail of an agent: which session belongs to a conversation, its waiting messages, and the
 //! wait for a wake.
 
 use std::{sync::Arc, time::Duration};
@@ -133,7 +133,7 @@ async fn wait_at(member: &Arc<Member>, until: Instant) -> Waited {
     waiting.wait(until).await
 }
 
-/// A hook that waits at a session. The session is told when it is dropped.
+/// A hook that waits at a session. The session is notified when it is dropped.
 struct Waiting {
     member: Arc<Member>,
     answer: Option<oneshot::Receiver<MailAnswer>>,
@@ -163,7 +163,7 @@ impl Drop for Waiting {
     }
 }
 
-/// What waits for a session now.
+/// The waiting messages of a session now.
 async fn present(member: Option<&Member>) -> Mail {
     let mut mail = Mail {
         session_id: member.map(|member| member.record.id.to_string()),

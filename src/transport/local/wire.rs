@@ -1,4 +1,4 @@
-//! Local sockets and FIFOs as lasting connections: one JSON-RPC message in a line, and a few methods beside MCP.
+//! Local sockets and FIFOs as lasting connections: one JSON-RPC message in a line, and a few methods besides MCP.
 
 use std::{
     pin::Pin,
@@ -120,7 +120,7 @@ pub struct LocalWire<S> {
     session: Option<Arc<Member>>,
     /// The lines of the next client, from its `initialize` on.
     next_client: Option<Vec<u8>>,
-    /// Held while a client of a FIFO waits for an answer: its connection stands without clients, too.
+    /// Held while a client of a FIFO waits for an answer: its connection exists without clients, too.
     awake: Option<AwakeGuard>,
     /// The question for mail that is not answered. It ends with the connection.
     mail: Option<AbortOnDropHandle<()>>,

@@ -20,7 +20,7 @@ pub struct WriteEnd {
 }
 
 impl WriteEnd {
-    /// Opens it, beside a reader.
+    /// Opens it, in addition to a reader.
     ///
     /// # Errors
     /// The path is gone.

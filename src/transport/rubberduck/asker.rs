@@ -175,7 +175,7 @@ impl Asker<'_> {
         };
         let line = match how {
             Closing::Answered { by, answer } => wire::response(stamp, request_id, &text_of(answer), by.human.as_str()),
-            // The program of the asker says of an error that the time is over, and that the agent may go on.
+            // The program of the asker says of an error that the time is over, and that the agent may continue.
             Closing::Declined { by, reason } => {
                 let why = reason
                     .as_deref()

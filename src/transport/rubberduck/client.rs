@@ -80,7 +80,7 @@ impl Client {
         self.send_line(bytes, None, Some(question));
     }
 
-    /// As [`Self::send`], for a line that stands for a message of the inbox.
+    /// As [`Self::send`], for a line that shows a message of the inbox.
     pub fn send_for(&self, bytes: Vec<u8>, notice: Option<MessageId>) {
         self.send_line(bytes, notice, None);
     }

@@ -104,7 +104,7 @@ impl Console<'_> {
         let filter = QuestionFilter::default();
         let (mut open, mut after) = (Vec::new(), None);
         while open.len() < OPEN_MAX {
-            // What cannot be read now is told by the next change of each question.
+            // What cannot be read now comes with the next change of each question.
             let page = self.project.list_questions(&reader, &filter, PAGE_LEN, after).await;
             let Ok(page) = page else { break };
             open.extend(page.questions);

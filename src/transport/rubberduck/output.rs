@@ -23,7 +23,7 @@ const QUESTIONS_LEN_MAX: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pub bytes: Vec<u8>,
-    /// The message of the inbox that this line stands for: it is acknowledged when the line has been written.
+    /// The message of the inbox that this line shows: it is acknowledged when the line has been written.
     pub notice: Option<MessageId>,
     /// The question that it shows.
     pub question: Option<QuestionId>,

@@ -15,7 +15,7 @@ use api::mcp::{Outbox, outbox::ANSWER_BYTES_MAX, owned_frame::OwnedFrame};
 /// Bytes of requests that a session has not handled yet. Further requests wait; a longer one waits until the queue is
 /// empty.
 const QUEUED_BYTES_MAX: usize = ANSWER_BYTES_MAX;
-/// Bytes that a request counts beside its text.
+/// Bytes that a request counts besides its text.
 const REQUEST_OVERHEAD_BYTES: usize = 1024;
 
 /// A command to the peer of a session. Each request first takes a permit with [`CommandSender::reserve`]; its further

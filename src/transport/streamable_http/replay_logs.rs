@@ -16,7 +16,7 @@ use api::budget::{ByteBudget, Reservation};
 const LOGS_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// A project has at most this part of [`LOGS_BYTES_MAX`].
 const LOGS_SHARE_DIVISOR: usize = 2;
-/// Bytes that a stream counts beside its events.
+/// Bytes that a stream counts besides its events.
 pub const STREAM_OVERHEAD_BYTES: usize = 1024;
 
 /// The replay logs of the process.

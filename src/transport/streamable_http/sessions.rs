@@ -251,7 +251,7 @@ pub struct HttpSession {
     is_closed: AtomicBool,
 }
 
-/// The streams of a session beside the one of `GET`.
+/// The streams of a session other than the one of `GET`.
 #[derive(Default)]
 struct Streams {
     retained: VecDeque<Arc<EventStream>>,

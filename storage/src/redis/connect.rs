@@ -91,7 +91,7 @@ async fn probe(mut endpoint: RedisEndpoint, settings: &RedisSettings) -> Result<
     let broker_id = broker_id(&link, settings)
         .await
         .map_err(|failure| connect_error(&endpoint, failure))?;
-    // One of a cluster's nodes is told now, the others when they are asked.
+    // One of a cluster's nodes gets it now, the others when they are asked.
     load_library(&link, settings)
         .await
         .map_err(|failure| connect_error(&endpoint, failure))?;

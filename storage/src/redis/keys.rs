@@ -17,11 +17,11 @@ enum OnClear {
     Step,
 }
 
-/// A key, or a family of keys: `SESSION` and `BUCKET` stand for the id of a session and the number of a bucket of
+/// A key, or a family of keys: `SESSION` and `BUCKET` are the id of a session and the number of a bucket of
 /// receipts.
 struct Key {
     name: &'static str,
-    /// Type in Redis, and what it holds; `->` stands between field and value, `by` before the score.
+    /// Type in Redis, and what it holds; `->` is between field and value, `by` before the score.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "for readers, and for the test of docs/redis.md")
@@ -56,7 +56,7 @@ const KEYS: &[Key] = &[
         "sorted set: session by poll_seq of its last change",
         Delete,
     ),
-    // What waits and what is in flight.
+    // Waiting messages, and those in flight.
     key(
         "inboxes",
         "hash: session -> inbox record; totals -> bytes that the project keeps",

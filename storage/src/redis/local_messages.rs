@@ -76,7 +76,7 @@ impl LocalMessages {
         watched.or_else(|| entry.message.upgrade())
     }
 
-    /// Removes all messages. Their followers are not told of further progress.
+    /// Removes all messages. Their followers get no further progress.
     pub fn clear(&self) {
         self.lock().by_id.clear();
     }

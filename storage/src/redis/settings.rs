@@ -29,7 +29,7 @@ pub struct RedisSettings {
     /// How often this replica sends a heartbeat. All replicas use the same interval: one that is silent for
     /// [`REPLICA_TIMEOUT_HEARTBEATS`] intervals counts as ended.
     pub heartbeat: Duration,
-    /// Where this process serves HTTP, for the other replicas. The unspecified address stands for the address by which
+    /// Where this process serves HTTP, for the other replicas. The unspecified address means the address by which
     /// this machine reaches Redis. None: the other replicas learn of no address.
     pub address: Option<SocketAddr>,
     /// How long a group lease waits until its message is written to all members.

@@ -25,7 +25,7 @@ use super::{
 
 const PROJECTS: &str = "{system}:projects";
 const AUDITS: &str = "{system}:audits";
-/// Stands for entries of no project.
+/// For entries of no project.
 const NO_PROJECT: &str = "*";
 /// Reads that are outstanding at the same time.
 pub(super) const CONCURRENT_READS_MAX: usize = 64;

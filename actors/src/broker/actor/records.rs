@@ -246,7 +246,7 @@ impl Broker {
 /// Ends the sessions of a deleted project and clears what the store holds for it.
 fn close_project(projects: &Projects, record: Arc<ProjectRecord>, storage: Arc<dyn Storage>) {
     let id = record.id.clone();
-    // A killed project needs no close: its actors were told to end.
+    // A killed project needs no close: its actors are already stopping.
     let closed = projects.close(record).filter(|project| !project.is_killed());
     let closed = closed.map(|project| project.control().close());
     actix_rt::spawn(async move {

@@ -1,4 +1,4 @@
-//! What the backend offers: read from the store at the start, told by instances, and kept in the store.
+//! What the backend offers: read from the store at the start, reported by instances, and kept in the store.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -73,7 +73,7 @@ impl Backend {
         }
     }
 
-    /// Takes what the main instance offers. As long as nothing else is known, that is shown once all is told.
+    /// Takes what the main instance offers. As long as nothing else is known, it is shown once it is complete.
     pub(super) fn main_told(&mut self, read: ReadLists, ctx: &mut Context<Self>) {
         let ReadLists {
             lists,

@@ -23,7 +23,7 @@ use crate::{
 const UNUSED_MAX: Duration = Duration::from_secs(60);
 /// The same for one that belongs to an owner, if the configuration does not say it: it may remember what its owner has done.
 const UNUSED_OWNED_MAX: Duration = Duration::from_secs(1_800);
-/// How long a cancelled call may go on in an instance that is lent. Then the instance is ended.
+/// How long a cancelled call may last in an instance that is lent. Then the instance is ended.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
 impl Launched {
@@ -113,7 +113,7 @@ impl Backend {
             InstanceEvent::Running { .. } => {}
             InstanceEvent::Ready(ready) => {
                 launched.agreed(ready);
-                // One that is awaited is lent once it has told its lists: it could make room for another one before.
+                // One that is awaited is lent once it has sent its lists: it could make room for another one before.
                 if !self.told.awaits(id) {
                     self.pooled_ready(id, ctx);
                 }
@@ -124,7 +124,7 @@ impl Backend {
         }
     }
 
-    /// An instance has told its lists.
+    /// An instance has sent its lists.
     fn pooled_told(&mut self, id: u64, lists: BackendLists, ctx: &mut Context<Self>) {
         let was_awaited = self.told.awaits(id);
         let has_owner = self.sharing() != Sharing::Project && !was_awaited;

@@ -1,6 +1,6 @@
 //! The parts of an encoded envelope that the event log keeps as they are.
 
-/// What stands before the payload in an encoded envelope.
+/// The text before the payload in an encoded envelope.
 pub(super) const PAYLOAD: &[u8] = b",\"payload\":";
 
 /// The places in an encoded envelope at which its parts begin, in bytes.

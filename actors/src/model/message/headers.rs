@@ -1,4 +1,4 @@
-//! The headers of a message: what its sender says about it beside the payload.
+//! The headers of a message: what its sender says about it besides the payload.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub enum ReportChoice {
     None,
 }
 
-/// What a sender says about a message beside its payload. A header that the sender leaves out is absent in the envelope.
+/// What a sender says about a message besides its payload. A header that the sender leaves out is absent in the envelope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Headers {

@@ -15,7 +15,7 @@ const NOTE_BYTES_PER_RECEIPT: usize = 64;
 #[serde(rename_all = "snake_case")]
 pub enum OutcomeKind {
     Done,
-    /// The recipient cannot go on with it.
+    /// The recipient cannot continue with it.
     Blocked,
     /// The recipient does not do it: the message becomes a dead letter.
     Rejected,
@@ -70,7 +70,7 @@ impl Outcome {
         })
     }
 
-    /// The room that it takes beside its receipt, counted in receipts.
+    /// The room that it takes besides its receipt, counted in receipts.
     #[must_use]
     pub fn receipts_len(&self) -> usize {
         1 + self.note.len() / NOTE_BYTES_PER_RECEIPT

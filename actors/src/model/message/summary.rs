@@ -1,13 +1,13 @@
-//! What an envelope says beside its payload, for those who tell an agent what waits.
+//! What an envelope says besides its payload, for the line that announces waiting messages to an agent.
 
 use serde::Deserialize;
 
 use super::{Message, PAYLOAD, ReportChoice};
 
-/// What stands before the headers in an encoded envelope.
+/// The text before the headers in an encoded envelope.
 const HEADERS: &[u8] = b",\"headers\":";
 
-/// What an envelope says beside its payload.
+/// What an envelope says besides its payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvelopeSummary {
     /// The name of the sender; None if it has none.
@@ -22,7 +22,7 @@ pub struct EnvelopeSummary {
 }
 
 impl Message {
-    /// Reads what the envelope says beside its payload, without reading the payload.
+    /// Reads what the envelope says besides its payload, without reading the payload.
     #[must_use]
     pub fn summary(&self) -> EnvelopeSummary {
         #[derive(Deserialize)]

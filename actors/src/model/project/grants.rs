@@ -13,7 +13,7 @@ pub const GRANTS_LEN_MAX: usize = 1000;
 const GRANT_PROTOCOLS_LEN_MAX: usize = 1000;
 /// Bytes of all grants of a project, as counted here.
 const GRANTS_BYTES_MAX: usize = 512 * 1024;
-/// Bytes that JSON adds to a grant beside the names in it, and to a protocol beside its name.
+/// Bytes that JSON adds to a grant besides the names in it, and to a protocol besides its name.
 const GRANT_BYTES: usize = 128;
 const PROTOCOL_BYTES: usize = 4;
 

@@ -25,7 +25,7 @@ pub struct AnswerPart {
     pub selected: Vec<String>,
     /// The text in place of an option.
     pub other: Option<String>,
-    /// The text beside the chosen options, or the whole answer.
+    /// The text next to the chosen options, or the whole answer.
     pub text: Option<String>,
 }
 

@@ -55,7 +55,7 @@ pub struct QuestionItem {
     /// More than one option may be chosen.
     #[serde(default)]
     pub multi_select: bool,
-    /// A text may stand in place of an option.
+    /// A text may be in place of an option.
     #[serde(default = "yes")]
     pub allow_other: bool,
     /// An answer of the form needs this question answered.

@@ -1,4 +1,4 @@
-//! How far a question has come, as its asker is told: the result of `clarify`, and the payload of `human-answer`.
+//! How far a question has come, as its asker sees it: the result of `clarify`, and the payload of `human-answer`.
 
 use serde_json::{Map, Value, json};
 
@@ -30,7 +30,7 @@ impl Question {
         }
     }
 
-    /// What the asker is told: id, state, times, and what the end of the question brought.
+    /// What the asker gets: id, state, times, and what the end of the question brought.
     ///
     /// ```json
     /// {"question_id": "…", "state": "declined", "asked_at": "…", "seen_at": "…", "reason": "ask Lena",

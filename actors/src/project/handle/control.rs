@@ -85,7 +85,7 @@ impl ProjectControl<'_> {
         }
     }
 
-    /// Gives pushed messages to their sessions. The prefetch limit of each session bounds what waits in its mailbox.
+    /// Gives pushed messages to their sessions. The prefetch limit of each session bounds the number of them in its mailbox.
     pub fn deliver(self, batch: &DeliveryBatch) {
         let parts = &self.0.0;
         let Some(store) = parts.store.push() else { return };

@@ -73,7 +73,7 @@ impl ProjectHandle {
         Ok(dead_letters.iter().map(outcome_of).collect())
     }
 
-    /// What the senders of these messages are told once their recipient has acknowledged them as blocked.
+    /// The reports to the senders of these messages once their recipient has acknowledged them as blocked.
     pub(super) async fn fates_of_blocked(&self, by: &Member, which: &Acknowledge) -> Result<Vec<Fate>, BrokerError> {
         let Acknowledge::Concluded(ids, outcome) = which else {
             return Ok(Vec::new());

@@ -18,7 +18,7 @@ use crate::{
     storage::SendResult,
 };
 
-/// Bytes of a payload that a worker checks and encodes. A larger one takes milliseconds, and is checked beside the workers.
+/// Bytes of a payload that a worker checks and encodes. A larger one takes milliseconds, and is checked off the workers.
 const CHECKED_ON_WORKER_BYTES_MAX: usize = 256 * 1024;
 /// Large messages that are checked at once in this process.
 static LARGE_CHECKS: Semaphore = Semaphore::const_new(2);
@@ -140,7 +140,7 @@ struct Preparation<F> {
 }
 
 impl<F> Preparation<F> {
-    /// Prepares the message: on the caller's thread, or beside the workers if it is large. `current` is the outcome of the
+    /// Prepares the message: on the caller's thread, or off the workers if it is large. `current` is the outcome of the
     /// wait before a second attempt.
     async fn run<T>(self: Arc<Self>, current: Option<Result<(), BrokerError>>) -> LateAnswer<T>
     where
@@ -317,7 +317,7 @@ impl ProjectHandle {
         self.prepare_later(request, BTreeSet::new(), prepare)
     }
 
-    /// Prepares a message that is large, or names something that another replica may know. The first takes a thread beside
+    /// Prepares a message that is large, or names something that another replica may know. The first takes a thread other than
     /// the workers; the second waits until this replica is current, and is prepared again.
     fn prepare_later<T: Send + 'static>(
         &self,

@@ -236,7 +236,7 @@ impl ProjectHandle {
         self.tell(member, member.address.tell(attach));
     }
 
-    /// Tells `connection`, beside the live one, of changes of the inbox. It gets no pushed messages.
+    /// Tells `connection`, in addition to the live one, of changes of the inbox. It gets no pushed messages.
     pub fn watch(&self, member: &Member, connection: Arc<dyn Connection>) {
         let watch = Watch {
             connection: Some(connection),
@@ -249,7 +249,7 @@ impl ProjectHandle {
         self.tell(member, member.address.tell(Unwatch { connection }));
     }
 
-    /// Sets what the live connection is told: changes of the inbox, pushed messages.
+    /// Sets what the live connection receives: changes of the inbox, pushed messages.
     pub fn subscribe(&self, member: &Member, message: Subscribe) {
         self.tell(member, member.address.tell(message));
     }

@@ -29,7 +29,7 @@ pub(super) const PATTERN_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 const DRAFT_07: &str = "http://json-schema.org/draft-07/schema#";
 const DRAFT_2020_12: &str = "https://json-schema.org/draft/2020-12/schema";
-/// Stands for the document itself if the schema has no `$id`; the default of the `referencing` crate.
+/// Names the document itself if the schema has no `$id`; the default of the `referencing` crate.
 const BASE: &str = "json-schema:///";
 
 /// Estimated bytes that a compiled schema takes: for each byte of its text, for each subschema, and for each byte of a

@@ -17,7 +17,7 @@ pub(super) fn why_no_object_fits(schema: &Value) -> Option<String> {
 }
 
 fn why_no_object_fits_members(members: &Map<String, Value>) -> Option<String> {
-    // In draft-07 the keywords beside a reference are ignored.
+    // In draft-07 the keywords next to a reference are ignored.
     if members.contains_key("$ref") {
         return None;
     }

@@ -83,7 +83,7 @@ impl Session {
         self.release(which, ctx);
     }
 
-    /// Releases some leases, and delivers what waits then.
+    /// Releases some leases, and then delivers the waiting messages.
     pub(super) fn release(&mut self, which: Release, ctx: &mut Context<Self>) {
         let op = self.store.release(self.id, which, self.settings.delivery_limit, now());
         self.then(StoreOperation::Release, op, ctx, |session, result, ctx| match result {
@@ -146,7 +146,7 @@ impl Session {
         });
     }
 
-    /// Messages were acknowledged: tells their senders, and delivers what waits.
+    /// Messages were acknowledged: notifies their senders, and delivers the waiting ones.
     pub(super) fn acknowledged(&mut self, done: &Acknowledged, ctx: &mut Context<Self>) {
         self.counters.acknowledged(done.acknowledged - done.dead);
         for message in &done.tracked {

@@ -128,7 +128,7 @@ impl Session {
         }
     }
 
-    /// A call of `receive_messages` leased these numbers: the order of what is pushed goes on after them.
+    /// A call of `receive_messages` leased these numbers: the order of pushed messages continues after them.
     pub(super) fn skip_lease_numbers(&mut self, lease_numbers: Range<u64>, ctx: &mut Context<Self>) {
         let ready = self.push.leased(lease_numbers, Vec::new());
         self.push_ready(ready, ctx);
@@ -212,7 +212,7 @@ impl Handler<Envelope<DeliverPushed>> for Session {
         };
         let pushed = self.push_ready(ready, ctx);
         if pushed > 0 {
-            // The store acknowledges a group lease soon, and this session does not hear of it: it is not counted.
+            // The store acknowledges a group lease soon, and this session does not learn of it: it is not counted.
             let count = if is_group_lease { 0 } else { pushed };
             self.apply(Event::PushedByStore { count }, ctx);
         }

@@ -28,7 +28,7 @@ fn is_wanted(waiter: &Waiter) -> bool {
 }
 
 impl Session {
-    /// Gives what waits to the calls that wait, in their order.
+    /// Gives the waiting messages to the calls that wait, in their order.
     pub(super) fn serve_waiters(&mut self, ctx: &mut Context<Self>) {
         while let Some(waiter) = self.receives.next_to_serve() {
             cancel_timer(&waiter, ctx);

@@ -171,7 +171,7 @@ impl Handler<Envelope<AwaitMail>> for Session {
         if let Some(earlier) = self.mail_waiter.replace(message.reply) {
             // A hook that has gone needs no answer.
             let _ = earlier.send(MailAnswer::Replaced);
-            // To the decisions it is another hook: it is told what no client took.
+            // To the decisions it is another hook: it gets what no client took.
             self.apply_waking(Event::HookGone, ctx);
         }
         self.ways_changed(ctx);

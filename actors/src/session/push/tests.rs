@@ -23,7 +23,7 @@ enum Step {
     PushBroadcast,
     /// All broadcasts that are leased in a group become leases of this session's own, and are sent again.
     SplitGroups,
-    /// The session starts push, if it has to, and leases what waits.
+    /// The session starts push, if it has to, and leases the waiting messages.
     Lease,
     /// One of what is on its way arrives. Each of the two ways keeps its order.
     Arrive { by_answer: bool },

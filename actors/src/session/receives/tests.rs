@@ -69,7 +69,7 @@ struct Answer {
     call: ReceiveCall,
     messages: Vec<MessageId>,
     is_acked_by_next: bool,
-    /// The session has forgotten it, or has been told to release or to acknowledge it.
+    /// The session has forgotten it, or was asked to release or to acknowledge it.
     is_over: bool,
 }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::QuietHours;
 
-/// A session whose connection can be told, and the clock.
+/// A session whose connection can be reached, and the clock.
 struct World {
     waking: Waking,
     now: Now,
@@ -348,8 +348,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Wakes of the connection keep the interval, none goes to an attentive agent, and what waits for an agent that can be
-    /// told is told within the grace and the interval, if it is allowed to wake and nothing was told since it was read.
+    /// Wakes of the connection keep the interval, none goes to an attentive agent, and the messages of an agent that can be
+    /// reached are announced within the grace and the interval, if they may wake and nothing was announced since they were read.
     #[test]
     fn the_rules_hold_in_every_order(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::connected();
@@ -380,7 +380,7 @@ proptest! {
                 Step::Passes(ms) => world.pass(ms),
             }
             if attends || ways == Ways::default() {
-                // Only a hook is told what the connection did not write.
+                // Only a hook gets what the connection did not write.
                 prop_assert!(world.wakes[seen..].len() <= 1);
             }
             seen = world.wakes.len();
@@ -392,7 +392,7 @@ proptest! {
             }
             last = Some(wake);
         }
-        // At rest, what may wake has been told or is told.
+        // At rest, each message that may wake has been announced or is announced.
         world.on(Event::Attends { is_attentive: false });
         world.on(Event::WaysChanged(Ways { connection: true, hook: false }));
         world.reads_all();

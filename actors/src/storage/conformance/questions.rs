@@ -319,7 +319,7 @@ pub async fn pages_of_questions_neither_lose_nor_repeat_any(storage: Arc<dyn Sto
     assert_eq!(world.page(None, 10).await, asked);
     assert_eq!(world.page(None, 3).await, asked[..3]);
     assert_eq!(world.page(Some(asked[2]), 3).await, asked[3..6]);
-    // The page goes on behind a question that is forgotten.
+    // The page continues after a question that is forgotten.
     assert!(done(world.store.remove_question(asked[5])).await);
     assert_eq!(world.page(Some(asked[5]), 3).await, asked[6..]);
     assert_eq!(world.page(Some(asked[6]), 3).await, []);

@@ -29,7 +29,7 @@ use crate::{
 /// lists of backends, version 5 the name of the recipient in a dead letter.
 pub const VERSION: u32 = 5;
 
-/// Stands in place of the message id of a reservation.
+/// Used instead of the message id of a reservation.
 const NO_MESSAGE: MessageId = MessageId::from_uuid(uuid::Uuid::nil());
 
 /// The space of what belongs to no project.

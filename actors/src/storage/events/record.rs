@@ -36,7 +36,7 @@ pub struct DamagedLog;
 /// The result of decoding.
 pub type Decoded<T> = Result<T, DamagedLog>;
 
-/// The time of a record beside that of its block, both in milliseconds since the Unix epoch.
+/// The time of a record next to that of its block, both in milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordTime {
     pub at_ms: u64,

@@ -37,7 +37,7 @@ pub struct ReceiptKey {
 /// An idempotency key belongs to its sender.
 pub type Key = (SessionId, Arc<str>);
 
-/// What an idempotency key stands for.
+/// What an idempotency key refers to.
 #[derive(Clone, Debug)]
 pub enum KeyUse {
     /// The first result of a send.

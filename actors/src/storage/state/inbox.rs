@@ -193,7 +193,7 @@ impl Inbox {
         if self.delivered.contains_key(&id) {
             return self.acknowledge(id);
         }
-        // The newest first: what its recipient was told in another way has just come.
+        // The newest first: what its recipient got in another way has just come.
         let entry = self
             .waiting
             .iter()

@@ -52,7 +52,7 @@ struct OpenOfSession {
     content_bytes: usize,
 }
 
-/// A question with what is kept beside it.
+/// A question with what is kept next to it.
 #[derive(Debug)]
 pub struct StoredQuestion {
     pub question: Arc<Question>,

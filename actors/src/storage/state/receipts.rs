@@ -291,7 +291,7 @@ impl Receipts {
         if let Some(&number) = self.out_of_order.get(&id) {
             return usize::try_from(number - self.first_number).ok();
         }
-        // Without the out-of-order receipts the ids ascend; each of those stands for the last ordered one before it.
+        // Without the out-of-order receipts the ids ascend; each of those refers to the last ordered one before it.
         let (mut low, mut high) = (0, self.recent.len());
         while low < high {
             let middle = low.midpoint(high);

@@ -40,11 +40,11 @@ pub(super) fn notify<S: Fn()>(context: &PeerContext, uri: &str, send: S) -> Opti
     })
 }
 
-/// A resource whose subscriber is told of changes.
+/// A resource whose subscriber is notified of changes.
 struct Watch {
     /// The backend that it shows; `None` for all.
     backend: Option<String>,
-    /// The states that were told last, and since when they are.
+    /// The states that were sent last, and since when they hold.
     seen: Vec<(BackendName, BackendState, u64)>,
 }
 

@@ -30,7 +30,7 @@ pub fn discover(context: &PeerContext) -> Value {
     }
 }
 
-/// The result of `initialize`. From then on the client is told of changed lists.
+/// The result of `initialize`. From then on the client gets notifications of changed lists.
 pub fn initialize(context: &Rc<PeerContext>, version: &str) -> Value {
     if let Some(gateway) = context.project.gateway()
         && context.exposure.has_backends()

@@ -24,12 +24,12 @@ use common::json::scan::{self, ScanError};
 
 /// Bytes of the items of backends in one page.
 const PAGE_BYTES_MAX: usize = 512 * 1024;
-/// How long a client may cache the lists, in milliseconds. It is told of changes.
+/// How long a client may cache the lists, in milliseconds. It gets notifications of changes.
 const TTL_MS: u64 = 60_000;
 /// What a cursor begins with; the position of its first item follows.
 const CURSOR: &str = "b";
 
-/// Serves a list. The first ones wait for backends that have not told yet what they offer.
+/// Serves a list. The first ones wait for backends that have not listed yet what they offer.
 pub(super) fn serve(
     context: &Rc<PeerContext>,
     to: &ReplyTo,

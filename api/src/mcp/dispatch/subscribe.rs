@@ -125,12 +125,12 @@ fn add_legacy_resource(context: &PeerContext, to: &ReplyTo, uri: String, notifie
     Ok(())
 }
 
-/// Starts the task that tells of changes of a resource: of the states of backends, or one that a backend has. `None` if it is
+/// Starts the task that sends changes of a resource: the states of backends, or one that a backend has. `None` if it is
 /// neither. `listen` is the id of the `subscriptions/listen` that asks for it, as JSON, and `profile` what its client can be asked
 /// for.
 ///
 /// # Errors
-/// The backend does not tell of changes.
+/// The backend has no subscriptions.
 fn notifier_of(
     context: &PeerContext,
     listen: Option<&str>,
@@ -320,7 +320,7 @@ struct Filter {
 }
 
 impl Filter {
-    /// The existing tasks among the requested ones, with what tells of their changes; `None` if none is requested. Those of
+    /// The existing tasks among the requested ones, with the source of their changes; `None` if none is requested. Those of
     /// backends are counted.
     fn tasks(
         &self,
@@ -347,7 +347,7 @@ impl Filter {
         Some(ids.filter_map(|id| Some((id, notifier(id)?))).collect())
     }
 
-    /// The requested resources of backends, and of their states, with the tasks that tell of their changes. They are counted.
+    /// The requested resources of backends, and of their states, with the tasks that send their changes. They are counted.
     fn resources(
         &self,
         context: &PeerContext,

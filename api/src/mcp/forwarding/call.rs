@@ -83,7 +83,7 @@ enum Followed {
 /// Why a call was not sent.
 enum NotOpened {
     Failed(BackendFailure),
-    /// The backend has told what it offers, and this is not among it.
+    /// The backend has listed what it offers, and this is not among it.
     Unknown,
 }
 
@@ -340,7 +340,7 @@ impl RunningCall {
         }
     }
 
-    /// Sends a notification of the backend to the caller, unless the caller does not read what waits for it.
+    /// Sends a notification of the backend to the caller, unless the caller does not read its waiting frames.
     fn notify(&self, method: &str, params: &[u8]) {
         if self.to.route.outbox(&self.context.outbox).waiting_len() > PROGRESS_WAITING_MAX {
             return;
@@ -364,7 +364,7 @@ impl RunningCall {
         match end {
             CallEnd::Result(result) => self.answer_result(&result, open),
             CallEnd::Error(error) => {
-                // Only if the backend was told all that the caller declares.
+                // Only if the backend got all that the caller declares.
                 let was_told = self.to.modern && self.backend().view().config.asks != Some(false);
                 if let Some(error) = was_told.then(|| missing_capability(&error)).flatten() {
                     return self.answer_error(&error);
@@ -453,7 +453,7 @@ impl RunningCall {
     }
 
     fn fail(&self, failure: BackendFailure) {
-        // An operator who has been told that the call is ended is right.
+        // An operator who has read that the call is ended is right.
         let failure = self.record.moves_to(CallStage::Answered).err().unwrap_or(failure);
         self.record.ends_as(CallStatus::of(&failure));
         let error = BrokerError::from(failure);

@@ -25,7 +25,7 @@ impl Deadlines {
         }
     }
 
-    /// The backend has told which tool the call is of, and gets it: these timeouts hold from here on.
+    /// The backend has listed the tool of the call, and gets it: these timeouts hold from here on.
     pub fn learn(&mut self, timeouts: CallTimeouts) {
         if timeouts != self.timeouts {
             self.timeouts = timeouts;

@@ -30,7 +30,7 @@ use crate::mcp::{
 };
 use common::json::scan;
 
-/// Forwards a request to its backend, and answers it beside the reading of further frames.
+/// Forwards a request to its backend, and answers it while further frames are read.
 ///
 /// # Errors
 /// The params are not JSON.
@@ -110,7 +110,7 @@ pub fn forward(
     Ok(())
 }
 
-/// What the backend is told that the caller can do.
+/// The capabilities of the caller that the backend gets.
 fn capabilities_for(context: &PeerContext, to: &ReplyTo, era: &Era, route: &Route) -> Map<String, Value> {
     let mut capabilities = if may_ask(&route.backend) {
         carried_capabilities(context, era)

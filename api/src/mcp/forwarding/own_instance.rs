@@ -22,7 +22,7 @@ pub struct OwnInstance {
     profile: Profile,
     /// To whom the instance belongs; `None` for the main one.
     owner: Option<Arc<str>>,
-    /// The number of the main instance beside which one of its own was started.
+    /// The number of the main instance next to which one of its own was started.
     started_beside: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ impl OwnInstance {
         self.backend.subscribed.of(self.owner.as_ref())
     }
 
-    /// Has the backend started: one that does not run tells of no changes.
+    /// Has the backend started: one that does not run sends no changes.
     pub fn want(&self) {
         self.backend.command(BackendCommand::Want);
     }
@@ -78,7 +78,7 @@ impl OwnInstance {
         view.owner(|sharing| self.caller.owner(sharing, session))
     }
 
-    /// Has an instance of its own started, once beside each main one.
+    /// Has an instance of its own started, once for each main one.
     fn start(&mut self) {
         let (view, session) = (Arc::clone(&self.views.borrow()), *self.sessions.borrow());
         let profile = if may_ask(&self.backend) {

@@ -33,7 +33,7 @@ impl Caller {
         }
     }
 
-    /// The owner that it stands for: its key; or its session, if it acts as one, or else its connection. Requests without
+    /// Its owner: its key; or its session, if it acts as one, or else its connection. Requests without
     /// either belong to their key.
     pub fn owner(&self, sharing: Sharing, session: Option<SessionId>) -> Arc<str> {
         match (sharing, session, self.connection) {
@@ -64,7 +64,7 @@ pub fn learner_of(context: &PeerContext) -> Arc<str> {
     }
 }
 
-/// The owner that the caller of a peer stands for.
+/// The owner of the calls of a peer.
 pub fn owner_of(context: &PeerContext, sharing: Sharing) -> Arc<str> {
     Caller::of(context).owner(sharing, context.session_id())
 }

@@ -81,7 +81,7 @@ pub fn answer_in_place(link: &dyn Link, question: &InputRequest, error: &RpcErro
     }
 }
 
-/// A question of a legacy backend and those that it asks beside it, without those that its caller cannot answer. These are
+/// A question of a legacy backend and those that it asks at the same time, without those that its caller cannot answer. These are
 /// answered here.
 pub fn answerable(
     capabilities: &Map<String, Value>,

@@ -45,7 +45,7 @@ impl CallRecord {
         }
     }
 
-    /// Goes on as a call that was parked.
+    /// Continues as a call that was parked.
     pub fn resumes(&mut self, entry: &Arc<CallEntry>) {
         self.entry = Arc::clone(entry);
     }
@@ -63,7 +63,7 @@ impl CallRecord {
         self.entry.moves_to(stage).map_err(|_| self.cancelled())
     }
 
-    /// Waits until an operator ends the call. Returns what its caller is told.
+    /// Waits until an operator ends the call. Returns the error for its caller.
     pub async fn ended(&self) -> BackendFailure {
         self.entry.ended().await;
         self.cancelled()
@@ -75,12 +75,12 @@ impl CallRecord {
         }
     }
 
-    /// The backend has told its own name of what was called, as JSON.
+    /// The backend has its own name for what was called, as JSON.
     pub fn found(&self, route: &Route, name: &str) {
         note_tool(&self.entry, route, name);
     }
 
-    /// What the backend is told of the trace: the span of the call, if it is recorded, or else what the caller said.
+    /// The trace context that the backend gets: the span of the call, if it is recorded, or else what the caller said.
     pub fn trace(&self, of_caller: Option<&CallTrace>) -> Option<TraceContext> {
         match &self.span {
             Some(span) => Some(span.borrow().context().clone()),
@@ -137,7 +137,7 @@ fn span_of(route: &Route, trace: &CallTrace) -> Option<ActiveSpan> {
     let mut span = trace.client_span(route.method)?;
     span.set("mcp.method.name", Attribute::Word(route.method));
     span.set("mcp_broker.backend", Attribute::Text(route.backend.name.to_string()));
-    // The name of a tool that no instance has told is a text of the caller.
+    // The name of a tool that no instance has listed is a text of the caller.
     if route.method == "tools/call"
         && route.awaited.is_none()
         && let Some(tool) = scan::string(&route.replaced.1)

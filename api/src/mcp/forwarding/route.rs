@@ -29,7 +29,7 @@ pub struct Route {
     pub method: &'static str,
     /// The member of the params that is replaced, and its new value as JSON.
     pub replaced: (&'static str, String),
-    /// The name that was called, if no instance of the backend has told yet what it offers. It is looked up once one has.
+    /// The name that was called, if no instance of the backend has listed yet what it offers. It is looked up once one has.
     pub awaited: Option<String>,
     /// The id by which the caller knows the task that the request is about.
     pub task: Option<String>,
@@ -159,7 +159,7 @@ fn find_name<'a>(context: &PeerContext, offered: &'a Offered, kind: ListKind, na
     })
 }
 
-/// The name of the backend for a called name, once an instance has told what it offers. `None` before; an error if it does
+/// The name of the backend for a called name, once an instance has listed what it offers. `None` before; an error if it does
 /// not offer the name.
 pub fn awaited_name(context: &PeerContext, route: &Route, called: &str) -> Option<Result<String, ()>> {
     let gateway = context.project.gateway()?;

@@ -13,11 +13,11 @@ use crate::mcp::{context::PeerContext, rpc::RpcError};
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Subscribes to a resource by the URI that the caller uses, and calls `send` at each of its changes, until the future is
-/// dropped. Changes in quick succession are told once. `profile` is what the caller can be asked for. `None` if the resource
+/// dropped. Changes in quick succession are sent once. `profile` is what the caller can be asked for. `None` if the resource
 /// belongs to no backend.
 ///
 /// # Errors
-/// Its backend does not tell of changes, or tells of too many resources.
+/// Its backend has no subscriptions, or too many resources are subscribed to.
 pub fn watch_resource<S: Fn()>(
     context: &PeerContext,
     uri: &str,

@@ -101,7 +101,7 @@ impl From<ScanError> for Broken {
     }
 }
 
-/// A result in which the task that it is, or tells of, has the id by which the caller knows it. `takes_task` says that the
+/// A result in which the task that it is, or names, has the id by which the caller knows it. `takes_task` says that the
 /// result may be a task.
 ///
 /// # Errors
@@ -186,7 +186,7 @@ fn named_questions(backend: &BackendShared, questions: &str) -> String {
 }
 
 /// Tells the listen of this id of the states of a task of a backend, until the future is dropped. `None` if the caller knows
-/// no task by this id, its backend does not tell of tasks, or has too many subscriptions.
+/// no task by this id, its backend sends no changes of tasks, or has too many subscriptions.
 pub fn watch_task(
     context: &PeerContext,
     listen: &str,

@@ -147,7 +147,7 @@ fn shortened(mut entry: Value, omits: &[&str]) -> Value {
 }
 
 /// The hints that say something: those of a reading tool follow from `readOnlyHint`, and a tool is neither reading nor
-/// idempotent unless it says so.
+/// idempotent unless it declares it.
 fn short_annotations(whole: &Value) -> Value {
     let says = |hint: &str| whole[hint] == json!(true);
     if says("readOnlyHint") {

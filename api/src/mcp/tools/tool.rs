@@ -45,7 +45,7 @@ pub struct Tool {
 
 /// A tool that answers at once, or once a lookup on a shared store has ended.
 pub type SyncFn = fn(&ToolCaller, Arguments<'_>) -> Result<Lookup<ToolResult>, BrokerError>;
-/// A tool that answers later, beside other calls of the connection.
+/// A tool that answers later, during other calls of the connection.
 pub type AsyncFn = fn(ToolCaller, Arguments<'_>) -> Result<PendingCall, BrokerError>;
 /// A tool that prepares a message, which is submitted with the others of its read.
 pub type SubmitFn = fn(&ToolCaller, Arguments<'_>, ReplyTo) -> Result<Lookup<ToolSend>, BrokerError>;
@@ -234,7 +234,7 @@ impl Tool {
 
 /// The tools that a woken agent needs, or one that has a question. Claude Code hides the others behind a search for tools.
 const OFFERED_AT_ONCE: [&str; 4] = ["register_session", "receive_messages", "send_message", "clarify"];
-/// The tools that take arguments beside those of their schemas.
+/// The tools that take arguments in addition to those of their schemas.
 const TAKES_MORE: [&str; 1] = ["add_backend"];
 /// The tools whose results are one text that a certain client reads: a client that sees an output schema wants
 /// `structuredContent`.

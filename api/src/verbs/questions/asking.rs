@@ -27,7 +27,7 @@ const QUESTION_JSON_MAX: usize = json_of_characters(QUESTION_CHARACTERS_MAX);
 /// Bytes of the JSON of a list of options, and of all questions of a form.
 const OPTIONS_JSON_MAX: usize = json_of_characters(OPTIONS_LEN_MAX * 750);
 const QUESTIONS_JSON_MAX: usize = QUESTIONS_LEN_MAX * (QUESTION_JSON_MAX + OPTIONS_JSON_MAX);
-/// Bytes of the JSON of a list of images or links beside the images.
+/// Bytes of the JSON of a list of images or links besides the images.
 const LIST_JSON_MAX: usize = 64 * 1024;
 
 /// What a question of a form is.

@@ -9,7 +9,7 @@ use actors::{
 };
 use serde_json::{Value, json};
 
-/// The people at the desk, as the asker is told.
+/// The people at the desk, as the asker sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Humans {
     pub present: usize,
@@ -96,7 +96,7 @@ impl Outcome<'_> {
     }
 }
 
-/// What a call that waits is told: where the question is now.
+/// The progress of a call that waits: where the question is now.
 #[must_use]
 pub fn progress_text(question: &Question, position: Option<usize>, humans: Humans) -> String {
     match &question.state {

@@ -1,4 +1,4 @@
-//! Edits of JSON with comments. The parser says where things stand; an edit cuts and inserts text there.
+//! Edits of JSON with comments. The parser says where things are; an edit cuts and inserts text there.
 //!
 //! [`insert`] marks what it makes by its spaces, so that [`remove`] can take back exactly that: an object that it makes has
 //! a space or a line break after its brace, and into an empty object that was there it writes directly after the brace.
@@ -133,7 +133,7 @@ fn deepest<'a, 't, 'k>(root: &'a Object<'t>, keys: &'k [&'k str]) -> Option<(&'a
     None
 }
 
-/// The objects on the way to the last key, each with the index of the member that leads on.
+/// The objects on the way to the last key, each with the index of the member that leads to the next one.
 fn chain<'a, 't>(root: &'a Object<'t>, keys: &[&str]) -> Option<Vec<(&'a Object<'t>, usize)>> {
     let mut object = Some(root);
     let mut chain = Vec::new();
@@ -225,7 +225,7 @@ pub fn one_line(value: &Value) -> String {
     }
 }
 
-/// What stands behind a member on its line: its comma and comments.
+/// The text after a member on its line: its comma and comments.
 pub struct Tail {
     pub comma: Option<usize>,
     /// Where the next line, or what follows on this line, begins.
@@ -234,7 +234,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// What stands behind a member or an item that ends there.
+    /// The text after a member or an item that ends there.
     pub fn of(text: &str, end: usize) -> Self {
         let comma = comma_after(text, end);
         let mut tail = Self {
@@ -320,7 +320,7 @@ fn cut_start(text: &str, from: usize, member: usize, after: usize) -> usize {
     }
 }
 
-/// The white space before a place, if nothing else stands before it on its line.
+/// The white space before a place, if nothing else is before it on its line.
 pub fn own_line_indent(text: &str, place: usize) -> Option<&str> {
     let line = text[..place].rfind('\n').map(|at| at + 1)?;
     let before = &text[line..place];
@@ -334,7 +334,7 @@ fn line_indent(text: &str, place: usize) -> &str {
     &rest[..rest.len() - rest.trim_start_matches([' ', '\t']).len()]
 }
 
-/// What may stand between the tokens of JSON with comments.
+/// What may be between the tokens of JSON with comments.
 struct Trivia {
     kind: Kind,
     range: Range<usize>,

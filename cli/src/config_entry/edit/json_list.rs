@@ -1,4 +1,4 @@
-//! Edits of lists in JSON with comments, beside those of objects.
+//! Edits of lists in JSON with comments, in addition to those of objects.
 //!
 //! [`push`] writes into an empty list that was there with a space before and after the item, and into one that it makes
 //! without, so that [`remove`] can take back exactly what was made.

@@ -148,7 +148,7 @@ fn what_is_no_object_is_refused() {
     ));
 }
 
-/// White space and comments that may stand between two tokens.
+/// White space and comments that may be between two tokens.
 fn trivia() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         4 => Just(String::new()),

@@ -53,7 +53,7 @@ pub fn remove(text: &str, keys: &[&str], index: usize) -> Result<String, EditErr
     let item = list.remove(index);
     let mut is_empty = list.is_empty();
     let mut expected = vec![hash(&value)];
-    // The list may go with its last item, and the objects with it that hold nothing else.
+    // Removing the last item may remove the list, and the objects that hold nothing else.
     for level in (0..keys.len()).rev() {
         if !is_empty {
             break;

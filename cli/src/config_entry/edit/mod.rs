@@ -126,7 +126,7 @@ pub fn update(client: &AgentClient, text: &str, name: &str, members: &Members) -
 /// [`EditError`].
 pub fn remove(client: &AgentClient, text: &str, name: &str, members: &Members) -> Result<String, EditError> {
     let (file, mut value) = Parsed::read(client, text, name)?;
-    // The entry alone may go, or with objects that hold nothing else.
+    // The entry alone may be removed, or with objects that hold nothing else.
     let mut expected = Vec::new();
     for level in (0..file.keys.len()).rev() {
         let parent = at_mut(&mut value, &file.keys[..level]);

@@ -33,7 +33,7 @@ pub fn update(text: &str, keys: &[&str], entry: &Value, members: &Members) -> Op
     Some(format!("{}{new}{}", &text[..at], &text[at + len..]))
 }
 
-/// Where a table stands: at the beginning of a line.
+/// Where a table begins: at the beginning of a line.
 fn place(text: &str, table: &str) -> Option<(usize, usize)> {
     let is_at_line = |at: &usize| *at == 0 || text[..*at].ends_with('\n');
     let at = text.match_indices(table).map(|(at, _)| at).find(is_at_line)?;

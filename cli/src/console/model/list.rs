@@ -23,7 +23,7 @@ pub fn matches(question: &Question, filter: &str) -> bool {
 }
 
 impl Model {
-    /// Brings the list up to date. While the person writes, nothing in it changes its place: what is new stands at the end.
+    /// Brings the list up to date. While the person writes, nothing in it moves: new entries are at the end.
     pub fn settle(&mut self) {
         if std::mem::take(&mut self.is_order_stale) {
             if self.focus == Focus::Answer {

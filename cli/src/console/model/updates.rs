@@ -251,7 +251,7 @@ impl Model {
                 if let Some(work) = self.works.get_mut(question) {
                     work.is_sending = false;
                 }
-                // How a closed question ended stands beside it.
+                // How a closed question ended is next to it.
                 self.say(format!("not sent: {line}"));
             }
             Command::Claim(question) | Command::Typed(question) => {

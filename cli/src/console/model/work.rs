@@ -9,7 +9,7 @@ use super::super::editor::Editor;
 
 /// A draft is sent at most once in this time.
 const DRAFT_MS: u64 = 1_000;
-/// The broker hears of keystrokes at most once in this time.
+/// The broker is notified of keystrokes at most once in this time.
 const TYPED_MS: u64 = 10_000;
 
 /// What a person has begun for one question.
@@ -24,7 +24,7 @@ pub struct Work {
     pub is_sending: bool,
     /// An empty answer was refused once.
     pub is_empty_asked: bool,
-    /// The broker was told that this person writes.
+    /// The broker knows that this person writes.
     pub is_claimed: bool,
     /// The stored draft was read, or is not wanted, because the person has begun.
     pub has_begun: bool,
@@ -41,7 +41,7 @@ pub struct Entry {
     pub chosen: BTreeSet<usize>,
     /// The option that Space chooses.
     pub at: usize,
-    /// The text stands in place of an option, even beside chosen ones.
+    /// The text replaces an option, even next to chosen ones.
     pub is_other: bool,
 }
 
@@ -212,7 +212,7 @@ impl Work {
         self.saved_ms = Some(now_ms);
     }
 
-    /// A keystroke. Returns whether the broker is to hear of it.
+    /// A keystroke. Returns whether the broker is to be notified.
     pub fn type_at(&mut self, now_ms: u64) -> bool {
         let is_due = self.typed_ms.is_none_or(|typed| now_ms >= typed + TYPED_MS);
         if is_due {

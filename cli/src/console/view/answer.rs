@@ -31,7 +31,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, question: &Questio
     frame.render_widget(block, area);
     let inner = Rect {
         x: inner.x + 1,
-        // The cursor stands behind the last column of a full line.
+        // The cursor is after the last column of a full line.
         width: inner.width.saturating_sub(1),
         ..inner
     };

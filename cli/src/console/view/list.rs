@@ -191,7 +191,7 @@ pub fn draw_yaps(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme
             Span::styled(format!("{sender} "), theme.coloured(Color::Cyan)),
             Span::raw(format!("{text}  ")),
         ];
-        // The newest stands last.
+        // The newest is last.
         shown.append(spans);
         *spans = shown;
     }

@@ -73,7 +73,7 @@ pub struct ImportedBackend {
     pub table: String,
 }
 
-/// What the references in a file stand for.
+/// What the references in a file mean.
 #[derive(Debug, Default)]
 pub struct References {
     /// The values of `${input:NAME}`.
@@ -335,7 +335,7 @@ fn names_relative_path(command: &str, args: &[String]) -> bool {
             .any(|word| is_dotted(word) || is_file(word))
 }
 
-/// Whether a path leads on from the working directory, as far as that can be seen in it.
+/// Whether a path starts at the working directory, as far as its text shows.
 #[must_use]
 pub fn is_relative(path: &str) -> bool {
     !path.starts_with(['/', '~', '$'])
@@ -391,7 +391,7 @@ fn inline_table(values: &Map<String, Value>, references: &References) -> Result<
     Ok(format!("{{ {} }}", entries.join(", ")))
 }
 
-/// A text. A number and a word such as `true` stand for theirs.
+/// A text. A number and a word such as `true` give the text of theirs.
 fn word(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) => Some(Cow::Borrowed(text)),

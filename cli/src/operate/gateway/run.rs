@@ -239,7 +239,7 @@ pub(super) fn sources(file: Option<OsString>, log_level: Option<&str>, env: &[(O
     }
 }
 
-/// A gateway for the client on stdin and stdout, which is told of changed lists.
+/// A gateway for the client on stdin and stdout, which gets notifications of changed lists.
 ///
 /// # Errors
 /// The gateway cannot start.
@@ -262,7 +262,7 @@ struct Served {
     read: Box<dyn Fn() -> Result<Arc<BackendsConfig>, String>>,
     /// What the user should know of the file.
     notes: Vec<String>,
-    /// The client is told of changed lists.
+    /// The client gets notifications of changed lists.
     announces_lists: bool,
 }
 

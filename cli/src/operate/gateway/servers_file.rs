@@ -99,7 +99,7 @@ pub fn log_level(file: &Path) -> Result<Option<&'static str>, String> {
     }
 }
 
-/// Whether a client is told of changed lists: unless `notify_on_change` in the `settings` of `.mcpmon.yaml` is false.
+/// Whether a client gets notifications of changed lists: unless `notify_on_change` in the `settings` of `.mcpmon.yaml` is false.
 ///
 /// # Errors
 /// The file cannot be read, or the value is neither true nor false.

@@ -85,7 +85,7 @@ fn draw_life(frame: &mut Frame<'_>, area: Rect, model: &Model, life: &LifePage, 
         .collect();
     changes.sort_by_key(|(_, change)| change.at.clone());
     for (recipient, change) in &changes {
-        // The offset of the zone has no room beside the other columns.
+        // The offset of the zone has no room next to the other columns.
         let at = exact_time(&change.at, SCREENS_ARE_UTC).replace('T', " ");
         lines.push(Line::from(vec![
             Span::raw(format!(" {:<26}", shown_text(at.get(..TIME_LEN).unwrap_or(&at)))),

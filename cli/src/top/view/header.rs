@@ -226,7 +226,7 @@ fn colour_of(count: u64, theme: &Theme, colour: Color) -> Style {
     }
 }
 
-/// Draws the charts beside each other, the present at the right.
+/// Draws the charts next to each other, the present at the right.
 pub fn draw_charts(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme) {
     let [_, area] = Layout::horizontal([Constraint::Length(1), Constraint::Min(1)]).areas(area);
     let columns = Layout::horizontal([Constraint::Fill(1); 3]).spacing(2).split(area);

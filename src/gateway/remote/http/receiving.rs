@@ -25,7 +25,7 @@ use crate::gateway::{
 };
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// How long a stream of events may go on after the answer, so that its connection can be used again.
+/// How long a stream of events may last after the answer, so that its connection can be used again.
 const AFTER_ANSWER: Duration = Duration::from_millis(50);
 /// The pause before a stream is opened again, doubled each time. It is short again once a stream has lasted for the longest.
 const STREAM_PAUSE: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ impl HttpClientSession<'_> {
         }
     }
 
-    /// Reads the stream of events that answers a request. A legacy server may end it before the answer and go on in another
+    /// Reads the stream of events that answers a request. A legacy server may end it before the answer and continue in another
     /// one, which is asked for with the id of its last event (2025-11-25, basic/transports, Resumability).
     pub(super) async fn take_events(
         &self,

@@ -47,7 +47,7 @@ struct Waiting {
     open: BlockWriter,
     complete: VecDeque<WaitingBlock>,
     bytes: usize,
-    /// Events that were dropped since the last block that says so.
+    /// Events that were dropped since the last block that reports it.
     lost: u64,
     /// Whether a task appends what is recorded.
     is_driven: bool,
@@ -172,12 +172,12 @@ impl EventBuffer {
         self.lock().lost += block.events;
     }
 
-    /// Events that were dropped and are not told yet.
+    /// Events that were dropped and are not reported yet.
     pub(super) fn lost(&self) -> u64 {
         self.lock().lost
     }
 
-    /// Notes that the task ends. False when something waits: the task goes on.
+    /// Notes that the task ends. False when something waits: the task continues.
     pub(super) fn end_task(&self) -> bool {
         let mut waiting = self.lock();
         waiting.is_driven = !waiting.is_empty();

@@ -12,7 +12,7 @@ use actors::storage::StoreError;
 use super::reply::unreadable;
 
 /// The bits of the number of a block that hold the sequence number in the id of the stream: as many blocks may be
-/// appended while the clock of the server stands still or goes back.
+/// appended while the clock of the server does not move or goes back.
 const SEQ_BITS: u32 = 22;
 
 /// The id of a block in the stream: milliseconds by the clock of the server, and a sequence number. As the number of a

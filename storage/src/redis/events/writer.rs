@@ -293,7 +293,7 @@ fn append_command(key: &str, block: &WaitingBlock) -> Cmd {
     command
 }
 
-/// What the functions are told of a block: see `BLOCK` in `scripts/events.lua`.
+/// What the functions get of a block: see `BLOCK` in `scripts/events.lua`.
 #[expect(
     clippy::cast_precision_loss,
     reason = "milliseconds and sequence numbers are below 2^53"

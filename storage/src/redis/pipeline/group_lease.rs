@@ -1,7 +1,7 @@
 //! Group leases of this replica: to which members the message was written. Pure.
 //!
 //! A group lease is one lease of one message for many sessions (`scripts/group_leases.lua`). It is here from the moment
-//! at which the replica hears of it until it is acknowledged.
+//! at which the replica learns of it until it is acknowledged.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Replies whose messages are read beside the function: which messages, how many at a time, and their positions.
+//! Replies whose messages are read outside the function: which messages, how many at a time, and their positions.
 
 use deadpool_redis::redis::Value;
 

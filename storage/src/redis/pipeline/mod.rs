@@ -1,7 +1,7 @@
 //! The pipeline of one project: operations gather while earlier ones are outstanding, and go to Redis as one function
 //! call.
 //!
-//! `submit` takes operations, `queue` holds what waits, `driver` sends it as batches and distributes the replies,
+//! `submit` takes operations, `queue` holds the waiting ones, `driver` sends them as batches and distributes the replies,
 //! `retry` returns the leases of batches whose answer never came, `group_acks` and `auto_ack` gather acknowledgements of
 //! what connections have written, `losses` reports lost data. Nothing here knows what an operation means.
 

@@ -1,4 +1,4 @@
-//! What waits for its turn: operations, gathered acknowledgements, and leases to return. It knows no connection.
+//! The queue of the pipeline: operations, gathered acknowledgements, and leases to return. It knows no connection.
 
 use std::collections::VecDeque;
 

@@ -19,11 +19,11 @@ use crate::{
 /// A keystroke is not stored while the last one is younger: a claim lasts ten minutes, and typing shows for fifteen seconds.
 const KEYSTROKES_STORED_EVERY: Duration = Duration::from_secs(5);
 
-/// The argument that a refused name is told of.
+/// The argument that the refusal of a name is about.
 const HUMAN_ARGUMENT: &str = "human";
 
 impl ProjectHandle {
-    /// Answers a question. The asker is told by a message in the same operation of the store. `if_revision` is the
+    /// Answers a question. A message in the same operation of the store notifies the asker. `if_revision` is the
     /// revision that the person has seen.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl ProjectHandle {
             Ok(_) => String::new(),
             Err(_) => return answered,
         };
-        // Best effort: the result of the answer stands.
+        // Best effort: the answer has been stored in any case.
         let _ = self.0.store.put_draft(id, by.name.clone(), shortened(draft)).await;
         answered
     }

@@ -82,7 +82,7 @@ impl ProjectHandle {
         Ok(QuestionPage { questions, next })
     }
 
-    /// The questions of a session that are open, or closed while it has not acknowledged the message that says so; the
+    /// The questions of a session that are open, or closed while it has not acknowledged the message about it; the
     /// oldest first.
     ///
     /// # Errors

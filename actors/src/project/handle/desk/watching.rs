@@ -1,4 +1,4 @@
-//! Who is at the desk, what they are told, and yaps.
+//! Who is at the desk, the events of consoles, and yaps.
 
 use std::{sync::Arc, time::Duration};
 
@@ -76,7 +76,7 @@ impl ProjectHandle {
     pub async fn attach_console(&self, human: Human) -> Result<ConsoleGuard, BrokerError> {
         self.check_desk_is_on()?;
         let member = self.session_of(&human).await?;
-        // Before the console: it is told of everything that is offered to it.
+        // Before the console: it gets everything that is offered to it.
         let events = self.watch_desk()?;
         let (desk, now) = (self.0.questions.shared(), now());
         if let Some(member) = &member {

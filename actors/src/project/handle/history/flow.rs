@@ -30,7 +30,7 @@ pub struct Flow {
     pub since_ms: u64,
     /// The number of records that were looked at.
     pub events: usize,
-    /// Everything since the begin of the window was counted.
+    /// Everything since the start of the window was counted.
     pub is_complete: bool,
     /// The busiest ones first.
     pub edges: Vec<FlowEdge>,

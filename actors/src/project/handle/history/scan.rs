@@ -51,7 +51,7 @@ pub(super) struct LogScan {
     recipients: usize,
     /// Recipients that were counted since others could work.
     counted: usize,
-    /// Where another walk could go on, after a bound has ended this one.
+    /// Where another walk could continue, after a bound has ended this one.
     rest: Option<EventPosition>,
     oldest_ms: Option<u64>,
 }
@@ -118,14 +118,14 @@ impl LogScan {
         }
     }
 
-    /// Ends the walk behind what it has found. Another one can go on from there.
+    /// Ends the walk behind what it has found. Another one can continue from there.
     pub(super) fn end(&mut self) {
         if let Some(EventStart::Before(next) | EventStart::After(next)) = self.from.take() {
             self.rest = Some(next);
         }
     }
 
-    /// Where another walk can go on; None if this one has seen everything that it was to look at.
+    /// Where another walk can continue; None if this one has seen everything that it was to look at.
     pub(super) fn rest(&self) -> Option<EventPosition> {
         self.rest
     }
@@ -149,7 +149,7 @@ impl ProjectHandle {
     }
 }
 
-/// Where a walk in this direction goes on behind an event.
+/// Where a walk in this direction continues after an event.
 pub(super) fn behind(position: EventPosition, direction: Direction) -> EventStart {
     match direction {
         Direction::Backward => EventStart::Before(position),

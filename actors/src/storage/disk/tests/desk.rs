@@ -1,4 +1,4 @@
-//! Questions and yaps on a disk whose process is killed and started again, beside a memory store that never stops.
+//! Questions and yaps on a disk whose process is killed and started again, next to a memory store that never stops.
 
 use super::{DiskSettings, DiskStorage, SimulatedDisk, block_on};
 use crate::{

@@ -35,7 +35,7 @@ enum BlockChange {
     },
 }
 
-/// Bytes that each part costs beside its records: its key, the header and the incarnation.
+/// Bytes that each part costs besides its records: its key, the header and the incarnation.
 pub const PART_BYTES: usize = 64;
 
 /// The part of a block that a journal has persisted.

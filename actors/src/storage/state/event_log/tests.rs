@@ -12,7 +12,7 @@ const NOW: Now = Now {
     mono_ms: 5,
 };
 
-/// A text that stands in no log that keeps no payloads.
+/// A text that is in no log that keeps no payloads.
 const CANARY: &str = "canary-7f3a";
 
 fn log(retention: Retention) -> EventLog {

@@ -1,4 +1,4 @@
-//! The receipts compared with a model that keeps everything and is told what the receipts may forget.
+//! The receipts compared with a model that keeps everything and learns what the receipts may forget.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,6 +1,6 @@
 //! A question that is also put to the client of its asker: a form of MCP (elicitation) in the window of the agent.
 //!
-//! A legacy client gets a request beside the desk, and the first answer wins. A modern client gets the request as the
+//! A legacy client gets a request in addition to the desk, and the first answer wins. A modern client gets the request as the
 //! result of the call, which ends the wait: only where the operator wants the client to be asked first.
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc};
@@ -113,7 +113,7 @@ impl Wait {
         Some(ToolResult::of_form(text, ResultForm::Whole))
     }
 
-    /// Puts a question to a legacy client beside the desk, if no person is there. The future ends with the answer of the
+    /// Puts a question to a legacy client in addition to the desk, if no person is there. The future ends with the answer of the
     /// client; dropping it withdraws the request.
     pub async fn ask_client(
         &self,
@@ -279,7 +279,7 @@ fn answer_in(content: &QuestionContent, response: &Value) -> Option<Answer> {
                 ..AnswerPart::default()
             };
         }
-        // Beside one chosen option, own words are what the person adds.
+        // With one chosen option, own words are what the person adds.
         let words = text_of(&given[other_key(item)]);
         let (other, text) = if selected.is_empty() {
             (words, None)

@@ -1,6 +1,6 @@
 //! `permission_prompt`: the tool that `claude --permission-prompt-tool` calls before it uses another tool.
 //!
-//! Its result is exactly the JSON that Claude Code reads, as one text and nothing beside it: `{"behavior": "allow", "updatedInput": {…}}` or
+//! Its result is exactly the JSON that Claude Code reads, as one text and nothing else: `{"behavior": "allow", "updatedInput": {…}}` or
 //! `{"behavior": "deny", "message": "…", "interrupt": true}`.
 
 use std::{sync::Arc, time::Duration};
@@ -32,7 +32,7 @@ use crate::{
 };
 use common::json::write_json;
 
-/// How long the agent stands still for an answer, unless a person types: then the tool is denied.
+/// How long the agent is blocked by a question, unless a person types: then the tool is denied.
 const LIFE: Duration = Duration::from_secs(600);
 /// How long the call waits at most: longer than the question lives, so that the end of the question is its answer.
 const WAIT: Duration = LIFE

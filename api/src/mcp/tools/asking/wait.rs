@@ -168,7 +168,7 @@ impl Wait {
         desk.map_or_else(|_| Humans::default(), |desk| Humans::of(&desk))
     }
 
-    /// The result about one question. When it has ended, the answer hands over the message that says so.
+    /// The result about one question. When it has ended, the answer replaces the message about it.
     async fn result_of(&self, question: &Arc<Question>) -> Result<ToolResult, BrokerError> {
         let humans = if question.is_open() {
             self.humans().await
