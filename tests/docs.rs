@@ -270,7 +270,7 @@ fn failures() -> Vec<BackendFailure> {
 #[test]
 fn the_pages_name_the_present_version_of_data() {
     let shown = format!(
-        "the data are of version {}, and this broker reads up to {LAYOUT_VERSION}: ",
+        "the data have version {}, and this broker reads versions up to {LAYOUT_VERSION}: ",
         LAYOUT_VERSION + 1
     );
     assert!(page("operations.md").contains(&shown), "operations.md shows: {shown}");

@@ -44,6 +44,13 @@ const GROUPS: [(&str, &[&str]); 5] = [
 /// The program with a help that shows these commands in their groups. Clap has one heading for all commands.
 pub fn grouped(program: Command, commands: impl IntoIterator<Item = Command>) -> Command {
     let options = program.clone().help_template("{all-args}").render_help();
+    let position = |command: &Command| {
+        let mut names = GROUPS.iter().flat_map(|(_, names)| *names);
+        names.position(|name| *name == command.get_name()).unwrap_or(usize::MAX)
+    };
+    // The manual and the documentation have this order too.
+    let mut commands: Vec<_> = commands.into_iter().collect();
+    commands.sort_by_key(position);
     let styles = program.get_styles().clone();
     let (header, literal) = (styles.get_header(), styles.get_literal());
     let program = program
