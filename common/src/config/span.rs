@@ -22,6 +22,10 @@ pub trait Rule {
     type Value;
     const SHAPE: Shape;
 
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// The text is not allowed.
     fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed>;
 
     /// The allowed values, as the end of the sentence "allowed: ...".
