@@ -222,7 +222,7 @@ fn declining_says_why_and_handing_over_moves_the_question_to_the_other_console()
     lena.shows("decline, because");
     types(&lena, "ask the owner");
     lena.presses(&["Enter"]);
-    lena.shows("declined; told alice");
+    lena.shows("declined; alice gets a message");
     let ended = ends_as(&broker, &id, "declined");
     assert_eq!(
         (&ended["reason"], &ended["declined_by"]["human"]),

@@ -103,7 +103,7 @@ fn what_cannot_be_written_is_refused_and_changes_nothing() {
         {"type": "command", "command": "mcp-broker hook stop"}, {"type": "command", "command": "say done"},
     ]}]}});
     for (text, reason) in [
-        (mixed.to_string(), "part them"),
+        (mixed.to_string(), "separate them"),
         ("{\"hooks\": []}".to_owned(), "hooks is not an object"),
         ("{\"hooks\": {\"Stop\": 1}}".to_owned(), "hooks.Stop is not a list"),
         ("{\"hooks\": ".to_owned(), "not valid JSON"),

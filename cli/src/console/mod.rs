@@ -43,8 +43,8 @@ const ABOUT: &str = "\
 Answer the questions of agents in a terminal.
 
 Agents ask with the tool clarify. The console lists the open questions, the most urgent first, shows one with its options
-and takes the answer, which may have several lines: Enter begins a line, Ctrl-D sends. The broker keeps unsent text as a draft, so that
-neither its restart nor the end of the console loses it. ? shows all keys.
+and takes the answer, which may have several lines: Enter begins a line, Ctrl-D sends.
+The broker keeps unsent text as a draft, so that neither its restart nor the end of the console loses it. ? shows all keys.
 
 Without --url it uses the broker of this user, and starts it if it does not run. An API key of scope answer
 names the person who answers. --plain writes and reads lines, for pipes and screen readers.";

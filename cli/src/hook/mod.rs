@@ -33,7 +33,7 @@ pub const NAME: &str = "hook";
 
 /// The exit codes of hooks.
 const HOOK_EXIT_CODES: &str = "\
-Exit codes: 0 done, or nothing to report; 1 wrong command line or input; 2 (only wait) messages are waiting: stderr has a line about them.";
+Exit codes: 0 done, or nothing to report; 1 wrong command line or input; 2 (only wait) stderr has a line about waiting messages.";
 
 const ABOUT: &str = "\
 Report an agent's messages to it, from the hooks of its client. mcp-broker setup CLIENT --hooks installs them.
