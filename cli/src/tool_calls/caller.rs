@@ -14,7 +14,6 @@ use crate::error::CliError;
 use crate::mcp_client::{CallError, hello};
 use common::config::{API_KEY_ENV, nearest_name, one_line};
 use common::local::{AttachError, Instance, LineClient, LocalPaths, RequestError, StartPolicy, attach, hello::Hello};
-use front;
 
 /// Longest wait for the answer to a hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
