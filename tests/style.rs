@@ -370,11 +370,10 @@ fn literals(text: &str) -> Vec<(usize, String)> {
         let line = 1 + text[..text.len() - tail.len()].matches('\n').count();
         let len = if tail.starts_with("//") {
             tail.find('\n').unwrap_or(tail.len())
-        } else if tail.starts_with('"') {
+        } else if let Some(body) = tail.strip_prefix('"') {
             let hashes = before.trim_end_matches('#');
             let is_raw = hashes.ends_with('r') && !hashes.ends_with("_r");
             let end = format!("\"{}", "#".repeat(before.len() - hashes.len()));
-            let body = &tail[1..];
             let len = if is_raw { body.find(&end) } else { end_of_literal(body) }.unwrap_or(body.len());
             found.push((line, body[..len].to_owned()));
             len + 1 + if is_raw { end.len() } else { 1 }
