@@ -69,15 +69,20 @@ fn thousands_of_protocols_come_in_bounded_pages() {
     let team = broker.project("team", &json!({}));
     let client = team.client();
     let description = "x".repeat(1000);
-    let calls: Vec<_> = (0..LEN)
-        .map(|at| {
-            let mut wanted = definition("many", &format!("1.{at}.0"));
-            wanted["metadata"] = json!({"description": description});
-            client.begins_call("register_protocol", &wanted)
-        })
-        .collect();
-    for call in calls {
-        client.finishes_call("register_protocol", &call);
+    let versions: Vec<_> = (0..LEN).collect();
+    // Each wait is for a hundred of them at most.
+    for versions in versions.chunks(100) {
+        let calls: Vec<_> = versions
+            .iter()
+            .map(|at| {
+                let mut wanted = definition("many", &format!("1.{at}.0"));
+                wanted["metadata"] = json!({"description": description});
+                client.begins_call("register_protocol", &wanted)
+            })
+            .collect();
+        for call in calls {
+            client.finishes_call("register_protocol", &call);
+        }
     }
     let page = broker.rest(&team.key, "GET", "/api/v1/protocols?name=many&limit=1000", &Value::Null);
     assert!(page.body.len() < 400 * 1024, "{} bytes", page.body.len());
