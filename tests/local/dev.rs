@@ -224,7 +224,7 @@ fn eight_starts_at_once_give_one_broker_and_eight_successes() {
 #[test]
 fn logs_are_on_stdout_and_can_be_followed() {
     let home = Home::new();
-    assert!(home.runs("dev logs").refusal(1).contains("never started"));
+    assert!(home.runs("dev logs").refusal(1).contains("never run"));
     home.does("dev start");
     let log = home.does("dev logs -n 1000");
     assert!(log.contains("is listening"), "{log}");
@@ -265,7 +265,7 @@ fn a_broker_in_the_foreground_removes_its_socket_when_it_ends() {
         let socket = socket_of(&home, "here");
         Client::connect(&socket).pings();
         let refused = home.runs("dev start --foreground --name here");
-        assert!(refused.refusal(2).contains("lives already"), "{refused:?}");
+        assert!(refused.refusal(2).contains("runs already"), "{refused:?}");
         kill(i32::try_from(running.0.id()).unwrap(), signal);
         assert!(running.0.wait().unwrap().success());
         assert!(!socket.exists());

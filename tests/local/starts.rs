@@ -75,7 +75,7 @@ fn twenty_fronts_at_once_share_one_broker_and_lose_no_call() {
     let (of, times) = attachments(&home);
     assert_eq!((of.len(), times), (1, 20), "{of:?}");
     // None started a broker beside another, which would have been refused.
-    assert!(!home.connect_log().contains("lives already"), "{}", home.connect_log());
+    assert!(!home.connect_log().contains("runs already"), "{}", home.connect_log());
     // The same for all of them over what a killed broker has left.
     home.kill_broker();
     let asked: Vec<u64> = fronts
