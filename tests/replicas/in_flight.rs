@@ -1,6 +1,6 @@
 //! Operations in flight at Redis when the sender cancels them or the replica stops.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     cluster::BrokerCluster,
@@ -152,7 +152,6 @@ fn calls_that_would_wait_for_a_status_or_a_message_are_answered_when_the_broker_
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
     let url = format!("--redis-url=redis://{}", proxy.address);
-    // With one worker, an answer proves that earlier requests have been read.
     let flags = [
         "--storage=redis",
         &url,
@@ -194,7 +193,14 @@ fn calls_that_would_wait_for_a_status_or_a_message_are_answered_when_the_broker_
     let receive = json!({"wait_seconds": 100});
     let receiving = dora.begins_call("receive_messages", &receive);
     let mut receiving_over_http = readers.map(|reader| reader.call("receive_messages", receive.clone()).sent());
-    broker.client().wire.syncs();
+    alice.wire.syncs();
+    dora.wire.syncs();
+    // A busy worker may let the requests of a project wait for its share.
+    eventually("every request over HTTP has begun", || {
+        let stats = broker.rest(&here.key, "GET", "/api/v1/stats?replica=self", &Value::Null);
+        let open = stats.json()["connections"]["http"].as_u64().unwrap();
+        (open as usize == responses.len() + receiving_over_http.len()).then_some(())
+    });
     broker.terminate();
     eventually("the broker is stopping", || {
         broker.log().contains("shutting down").then_some(())
