@@ -112,7 +112,7 @@ fn a_running_broker_has_what_is_added_and_ends_what_is_removed() {
     assert!(text.contains(&cwd), "its patterns lead on from here: {text}");
 
     let line = refusal(&gateway("/none", &["add", "second", "--to", &file, "--", "x"]), 1);
-    assert!(line.contains("has a backend second already"), "{line}");
+    assert!(line.contains("already has a backend second"), "{line}");
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
 
     stdout(&gateway("/none", &["remove", "second", "--to", &file]));
