@@ -5,7 +5,10 @@
 use std::{fmt::Debug, io, net::SocketAddr, os::fd::OwnedFd, path::PathBuf, process::ExitCode, sync::Arc};
 
 use actors::{gateway::GatewayShared, model::BackendsConfig};
-use common::config::{Config, SettingValue, Sources};
+use common::{
+    config::{Config, SettingValue, Sources},
+    stop_signal::stop_signal,
+};
 use futures_util::future::LocalBoxFuture;
 
 /// Runs a broker, or a gateway without one, in this process.
@@ -37,8 +40,23 @@ pub struct Serving {
     pub is_announced: bool,
     /// Called once the broker serves, with its address.
     pub ready: Box<dyn FnOnce(SocketAddr) -> io::Result<()>>,
-    /// Its end stops the broker, in place of SIGTERM and SIGINT.
-    pub stop: Option<LocalBoxFuture<'static, io::Result<()>>>,
+    /// Its end stops the broker.
+    pub stop: LocalBoxFuture<'static, io::Result<()>>,
+}
+
+impl Serving {
+    /// A broker that follows no file, prints nothing, and serves until SIGTERM or SIGINT.
+    pub fn new(config: Config, values: Vec<SettingValue>) -> Self {
+        Self {
+            config,
+            values,
+            sources: None,
+            may_take_free_port: false,
+            is_announced: false,
+            ready: Box::new(|_| Ok(())),
+            stop: Box::pin(stop_signal()),
+        }
+    }
 }
 
 /// A gateway for one client.

@@ -79,16 +79,12 @@ impl EmbeddedBroker {
                 };
                 let ready = started.clone();
                 let serving = Serving {
-                    config,
-                    values,
-                    sources: None,
-                    may_take_free_port: false,
-                    is_announced: false,
                     ready: Box::new(move |address| {
                         let _ = ready.send(Ok(address));
                         Ok(())
                     }),
-                    stop: Some(Box::pin(stop)),
+                    stop: Box::pin(stop),
+                    ..Serving::new(config, values)
                 };
                 if let Err(error) = broker.serve(serving) {
                     // Nothing receives it once the broker has served.

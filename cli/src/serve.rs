@@ -97,13 +97,9 @@ pub fn run(serve: Serve, broker: &dyn Broker) -> ExitCode {
         .chain(&unused)
         .for_each(|warning| tracing::warn!("{warning}"));
     let serving = Serving {
-        config: config.clone(),
-        values,
         sources: Some(sources),
-        may_take_free_port: false,
         is_announced: true,
-        ready: Box::new(|_| Ok(())),
-        stop: None,
+        ..Serving::new(config.clone(), values)
     };
     broker.serve(serving).unwrap_or_else(|error| {
         telemetry::print_status(&config, "ERROR", &error.to_string());

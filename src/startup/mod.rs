@@ -23,7 +23,7 @@ use std::{io, net::SocketAddr, process::ExitCode};
 
 use actix_rt::System;
 use cli::broker::{Broker, GatewayOfClient, Serving};
-use common::{config::Config, listen, stop_signal::stop_signal};
+use common::{config::Config, listen};
 
 use application::Application;
 
@@ -63,8 +63,5 @@ async fn serve(serving: Serving) -> io::Result<ExitCode> {
         application.announce(&config);
     }
     (serving.ready)(application.address())?;
-    match serving.stop {
-        Some(stop) => application.run_until(stop).await,
-        None => application.run_until(stop_signal()).await,
-    }
+    application.run_until(serving.stop).await
 }

@@ -204,12 +204,16 @@ impl Prepared {
             .for_each(|warning| tracing::warn!("{warning}"));
         let is_foreground = self.log.is_none();
         let info_path = self.paths.info.clone();
-        let code = broker.serve(self.serving()).unwrap_or_else(|error| {
-            fail(is_foreground, error.to_string());
-            ExitCode::from(exit::USAGE)
-        });
-        let _ = std::fs::remove_file(info_path);
-        code
+        match broker.serve(self.serving()) {
+            Ok(code) => {
+                let _ = std::fs::remove_file(info_path);
+                code
+            }
+            Err(error) => {
+                fail(is_foreground, error.to_string());
+                ExitCode::from(exit::USAGE)
+            }
+        }
     }
 
     fn serving(self) -> Serving {
@@ -224,9 +228,8 @@ impl Prepared {
             values,
             log,
         } = self;
+        let served = config.clone();
         Serving {
-            config: config.clone(),
-            values,
             sources: Some(sources),
             // Clients use the socket.
             may_take_free_port: !is_own_port,
@@ -244,7 +247,7 @@ impl Prepared {
                 });
                 log.map_or(Ok(()), |log| log.take_output())
             }),
-            stop: None,
+            ..Serving::new(served, values)
         }
     }
 }
