@@ -380,9 +380,9 @@ impl TargetStore for MemoryStore {
         self.run(|state| Some(state.target(target)))
     }
 
-    fn move_target(&self, target: TargetId, place: TargetCursor, _: Duration) -> Op<bool> {
+    fn move_target(&self, target: TargetId, cursor: TargetCursor, _: Duration) -> Op<bool> {
         self.run(|state| {
-            state.move_target(target, place);
+            state.move_target(target, cursor);
             true
         })
     }

@@ -11,7 +11,7 @@ use crate::model::{EventKind, EventKinds, ProjectEvent, QuestionChange};
 
 const TTL: Duration = Duration::from_secs(30);
 
-fn place(block: u64, failures: u32) -> TargetCursor {
+fn cursor(block: u64, failures: u32) -> TargetCursor {
     TargetCursor {
         position: Some(EventPosition {
             incarnation: u64::MAX,
@@ -27,20 +27,20 @@ pub async fn each_target_has_a_place(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let (one, two) = (TargetId::of_address("https://a/1"), TargetId::of_address("https://a/2"));
     let claim = async |target| done(world.store.claim_target(target, TTL)).await;
-    let moved = async |target, place| done(world.store.move_target(target, place, TTL)).await;
+    let moved = async |target, cursor| done(world.store.move_target(target, cursor, TTL)).await;
     assert_eq!(claim(one).await, Some(TargetCursor::default()), "a new target");
-    assert!(moved(one, place(1, 0)).await);
+    assert!(moved(one, cursor(1, 0)).await);
     assert!(
-        moved(two, place(2, 3)).await,
-        "a place is stored without a claim before"
+        moved(two, cursor(2, 3)).await,
+        "a cursor is stored without a claim before"
     );
-    assert!(moved(one, place(3, 1)).await);
+    assert!(moved(one, cursor(3, 1)).await);
     assert_eq!(
         (claim(one).await, claim(two).await),
-        (Some(place(3, 1)), Some(place(2, 3)))
+        (Some(cursor(3, 1)), Some(cursor(2, 3)))
     );
     let again = storage.open(&world.project);
-    assert_eq!(done(again.claim_target(one, TTL)).await, Some(place(3, 1)));
+    assert_eq!(done(again.claim_target(one, TTL)).await, Some(cursor(3, 1)));
     let other = World::new(&*storage).await;
     assert_eq!(
         done(other.store.claim_target(one, TTL)).await,

@@ -157,9 +157,9 @@ impl Recorder {
                 self.put(key(space, kind::LAST_YAP).0, last);
             }
             DeskChange::YapRemoved { seq } => self.remove(key(space, kind::SHOWN_YAP).u64(seq).0),
-            DeskChange::TargetMoved { target, place } => {
+            DeskChange::TargetMoved { target, cursor } => {
                 let key = key(space, kind::TARGET).rest(target.as_bytes());
-                self.put(key.0, records::json(place));
+                self.put(key.0, records::json(cursor));
             }
         }
     }

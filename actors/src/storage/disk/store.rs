@@ -358,9 +358,9 @@ impl TargetStore for DiskStore {
         self.read(move |state| Some(state.target(target)))
     }
 
-    fn move_target(&self, target: TargetId, place: TargetCursor, _: Duration) -> Op<bool> {
+    fn move_target(&self, target: TargetId, cursor: TargetCursor, _: Duration) -> Op<bool> {
         self.change(Need::Access, move |state| {
-            state.move_target(target, place);
+            state.move_target(target, cursor);
             true
         })
     }

@@ -66,15 +66,18 @@ impl<J: Journal> ProjectState<J> {
         self.yaps.release(delay, now, &mut self.journal)
     }
 
-    /// The place of a target; that of a new target without one.
+    /// The cursor of a target; that of a new target without one.
     pub fn target(&self, id: TargetId) -> TargetCursor {
         self.targets.get(&id).copied().unwrap_or_default()
     }
 
     /// See [`TargetStore::move_target`](crate::storage::TargetStore::move_target).
-    pub fn move_target(&mut self, target: TargetId, place: TargetCursor) {
-        let change = DeskChange::TargetMoved { target, place: &place };
+    pub fn move_target(&mut self, target: TargetId, cursor: TargetCursor) {
+        let change = DeskChange::TargetMoved {
+            target,
+            cursor: &cursor,
+        };
         self.journal.record(Change::Desk(change));
-        self.targets.insert(target, place);
+        self.targets.insert(target, cursor);
     }
 }

@@ -96,7 +96,7 @@ pub enum Change<'a> {
         backend: &'a BackendName,
         table: Option<&'a str>,
     },
-    /// A question, a draft, a yap, or the place of a target.
+    /// A question, a draft, a yap, or the cursor of a target.
     Desk(DeskChange<'a>),
     /// Events were recorded: the next part of a block.
     EventsWritten(WrittenEvents<'a>),
@@ -137,8 +137,8 @@ pub enum DeskChange<'a> {
     },
     /// A yap that was shown is forgotten.
     YapRemoved { seq: u64 },
-    /// The events up to this place have been sent to a target.
-    TargetMoved { target: TargetId, place: &'a TargetCursor },
+    /// The events up to this cursor have been sent to a target.
+    TargetMoved { target: TargetId, cursor: &'a TargetCursor },
 }
 
 /// A part of a block of the event log.

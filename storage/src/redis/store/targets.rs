@@ -19,23 +19,23 @@ impl TargetStore for RedisStore {
             if reply.int()? == 0 {
                 return Ok(None);
             }
-            let place = if reply.is_empty() {
+            let cursor = if reply.is_empty() {
                 None
             } else {
                 reply.optional_bytes()?
             };
-            Ok(Some(place.map_or_else(
+            Ok(Some(cursor.map_or_else(
                 || Ok(TargetCursor::default()),
-                |place| parse_json(&place),
+                |cursor| parse_json(&cursor),
             )?))
         })
     }
 
-    fn move_target(&self, target: TargetId, place: TargetCursor, ttl: Duration) -> Op<bool> {
+    fn move_target(&self, target: TargetId, cursor: TargetCursor, ttl: Duration) -> Op<bool> {
         let operation = Operation::new("move_target")
             .without_reading_inboxes()
             .text(target.as_bytes().as_slice())
-            .json(&place)
+            .json(&cursor)
             .duration(ttl);
         self.run(operation, |_, mut reply| Ok(reply.int()? == 1))
     }
