@@ -326,7 +326,7 @@ impl Source {
     fn is_product(&self) -> bool {
         let folder = self.path.split('/').next().unwrap_or_default();
         ["actors", "api", "cli", "common", "front", "src", "storage"].contains(&folder)
-            && !self.path.contains("/tests/")
+            && !self.path.starts_with("actors/tests/")
     }
 
     /// The comment that fills a line.
