@@ -21,9 +21,10 @@ pub fn settings_markdown() -> String {
 
 fn row(setting: &Setting) -> String {
     let Setting { key, .. } = setting;
-    let default = match setting.shown_default() {
-        "none" => "none".to_owned(),
-        default => format!("`{default}`"),
+    let default = if setting.default.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("`{}`", setting.default)
     };
     let allowed = (setting.allowed)().replace('*', "`*`");
     format!(
