@@ -21,6 +21,7 @@ const FOLDERS: &[&str] = &[
     "fuzz/src",
     "load",
     "oracle",
+    "schema/src",
     "src",
     "storage/src",
     "tests",
@@ -325,7 +326,7 @@ impl Source {
 
     fn is_product(&self) -> bool {
         let folder = self.path.split('/').next().unwrap_or_default();
-        ["actors", "api", "cli", "common", "front", "src", "storage"].contains(&folder)
+        ["actors", "api", "cli", "common", "front", "schema", "src", "storage"].contains(&folder)
             && !self.path.starts_with("actors/tests/")
     }
 

@@ -11,7 +11,8 @@ use sources::Sources;
 type Layers = &'static [(&'static str, &'static [&'static str])];
 
 /// The crates, by the folder of their sources. A crate without layers is one room.
-const CRATES: [(&str, Option<Layers>); 7] = [
+const CRATES: [(&str, Option<Layers>); 8] = [
+    ("schema/src", None),
     ("actors/src", Some(ACTORS)),
     ("storage/src", None),
     ("common/src", Some(COMMON)),

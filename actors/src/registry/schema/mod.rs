@@ -1,7 +1,7 @@
 //! JSON Schema: the form that the payloads of a protocol must have.
 //!
 //! A [`Schema`] has two validators. The common part of the language runs in one pass over the text ([`fast`]); the
-//! `jsonschema` crate runs the rest, and lists the failures. Neither opens a file or a connection. The cost of a schema
+//! crate `schema` runs the rest, and lists the failures. Neither opens a file or a connection. The cost of a schema
 //! is bounded when it is compiled ([`admission`]).
 
 mod admission;
@@ -22,7 +22,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use jsonschema::{Draft, PatternOptions, Validator};
+use schema::{Complete, Draft, ValidationError};
 use serde_json::Value;
 
 use crate::model::{BrokerError, PathFailure};
@@ -70,7 +70,7 @@ impl WorkBudget {
 /// A compiled schema.
 pub struct Schema {
     fast: Option<fast::Node>,
-    full: Validator,
+    full: Complete,
     /// The cost of payloads for the complete validator.
     graph: Graph,
     len: usize,
@@ -207,8 +207,8 @@ impl Schema {
 
     fn failures(&self, payload: &Value, list: bool) -> Vec<PathFailure> {
         if list {
-            let errors = self.full.iter_errors(payload);
-            return errors.take(FAILURES_LEN_MAX).map(|error| failure(&error)).collect();
+            let failures = self.full.failures(payload, FAILURES_LEN_MAX);
+            return failures.iter().map(failure).collect();
         }
         vec![PathFailure {
             path: String::new(),
@@ -243,16 +243,8 @@ fn too_expensive(why: TooExpensive) -> BrokerError {
 const VALIDATOR_DEFECT: &str =
     "the validator cannot run this schema, a defect of its own: use fewer or simpler references";
 
-fn compile(schema: &Value, draft: Draft) -> Result<Validator, BrokerError> {
-    let patterns = PatternOptions::regex()
-        .size_limit(REGEX_BYTES_MAX)
-        .dfa_size_limit(REGEX_BYTES_MAX);
-    jsonschema::options()
-        .with_draft(draft)
-        .offline()
-        .with_pattern_options(patterns)
-        .build(schema)
-        .map_err(|error| BrokerError::InvalidSchema {
+fn compile(schema: &Value, draft: Draft) -> Result<Complete, BrokerError> {
+    Complete::compile(schema, draft, REGEX_BYTES_MAX).map_err(|error| BrokerError::InvalidSchema {
             reason: pointer::bounded(&format_args!("{error}, at {}", error.instance_path())),
         })
 }
@@ -271,7 +263,7 @@ fn invalid(reason: &str) -> BrokerError {
 }
 
 /// Masked: the reason names the rule and not the value, which may be large or secret and would appear in logs.
-fn failure(error: &jsonschema::ValidationError<'_>) -> PathFailure {
+fn failure(error: &ValidationError<'_>) -> PathFailure {
     PathFailure {
         path: pointer::bounded(error.instance_path()),
         reason: pointer::bounded(&error.masked()),
