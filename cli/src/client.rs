@@ -13,7 +13,7 @@ use super::access::{BrokerAccess, BrokerUrl};
 pub use super::error::ClientError;
 use super::refusals::{self, one_line};
 use super::table::escaped;
-use common::tls;
+use common::{http_client, tls};
 
 /// A request without the broker's address.
 #[derive(Debug, Clone, PartialEq)]
@@ -302,12 +302,8 @@ pub fn probe(url: &BrokerUrl, path: &str, timeout: Duration) -> Result<(), Strin
     }
 }
 
-/// Redirects are not followed: the key would go to another host.
 fn agent(url: &BrokerUrl) -> Agent {
-    let mut config = Agent::config_builder()
-        .max_redirects(0)
-        .http_status_as_error(false)
-        .user_agent(concat!("mcp-broker/", env!("CARGO_PKG_VERSION")));
+    let mut config = http_client::config();
     if url.is_https {
         config = config.tls_config(TlsConfig::builder().root_certs(root_certs()).build());
     } else {

@@ -7,6 +7,7 @@ pub mod config;
 pub mod environment;
 pub mod exit;
 pub mod hang_up;
+pub mod http_client;
 pub mod json;
 pub mod listen;
 pub mod local;

@@ -6,13 +6,12 @@ use actors::targets::Sending;
 use tokio::{sync::Semaphore, task::spawn_blocking};
 use ureq::Agent;
 
-use common::config::WebUrl;
+use common::{config::WebUrl, http_client};
 
 /// Time for one request.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Requests to one target at once, over all projects: each has a thread, and a target that hangs holds up no other.
 const REQUESTS_MAX: usize = 2;
-const USER_AGENT: &str = concat!("mcp-broker/", env!("CARGO_PKG_VERSION"));
 
 /// Sends requests to one target.
 #[derive(Clone, Debug)]
@@ -24,11 +23,8 @@ pub struct Sender {
 impl Sender {
     /// A sender with room for [`REQUESTS_MAX`] requests.
     pub fn new() -> Self {
-        let config = Agent::config_builder()
-            .max_redirects(0)
-            .http_status_as_error(false)
+        let config = http_client::config()
             .timeout_global(Some(DEADLINE))
-            .user_agent(USER_AGENT)
             .max_idle_connections(0);
         Self {
             agent: config.build().into(),

@@ -25,6 +25,7 @@ use super::{
     counts::SpanCounts,
     settings::{self, OtlpProtocol},
 };
+use crate::http_client;
 
 /// Bytes of an answer of the collector that are read.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
@@ -158,11 +159,7 @@ struct UreqClient(ureq::Agent);
 
 impl UreqClient {
     fn new(timeout: Duration) -> Self {
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .timeout_global(Some(timeout));
-        Self(config.build().into())
+        Self(http_client::config().timeout_global(Some(timeout)).build().into())
     }
 
     fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {

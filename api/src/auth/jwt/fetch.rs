@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use common::http_client;
 use tokio::{sync::watch, time::timeout};
 use ureq::{Agent, http::Uri};
 
@@ -160,8 +161,7 @@ fn run(schedule: &FetchSchedule, key_cache: &KeyCache, fetch: impl Fn() -> Resul
     }
 }
 
-/// A server that answers in the issuer's place could sign every token. So keys come over TLS or from this machine, and
-/// redirects are not followed.
+/// A server that answers in the issuer's place could sign every token. So keys come over TLS or from this machine.
 fn agent(url: &str, time: Duration) -> Result<Agent, String> {
     let uri: Uri = url.parse().map_err(|_| "the keys' URL is not a URL".to_owned())?;
     let host = uri.host().unwrap_or_default();
@@ -176,10 +176,8 @@ fn agent(url: &str, time: Duration) -> Result<Agent, String> {
     {
         return Err("the keys' URL must not carry a user: the keys are public".to_owned());
     }
-    let mut config = Agent::config_builder()
+    let mut config = http_client::config()
         .https_only(!is_near)
-        .max_redirects(0)
-        .http_status_as_error(false)
         .timeout_global(Some(time))
         .max_idle_connections(0);
     if is_near {
