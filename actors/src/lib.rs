@@ -39,6 +39,7 @@
 //!
 //! `tests/architecture` of the workspace holds which module may import which.
 
+pub mod backoff;
 pub mod bridge;
 pub mod broker;
 pub mod clock;

@@ -28,6 +28,7 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use crate::{
+    backoff::Backoff,
     clock,
     metrics::{ActorKind, METRICS},
     model::BrokerError,
@@ -367,14 +368,13 @@ impl<A: Supervised + Actor<Context = Context<A>>> Supervision<A> {
             METRICS.actor_restarts.of(kind).increment();
         }
         self.metrics.state.store(RESTARTING, Ordering::Relaxed);
-        let doublings = u32::try_from(self.panics_ms.len())
-            .unwrap_or(u32::MAX)
-            .saturating_sub(2)
-            .min(16);
-        let pause = match self.panics_ms.len() {
-            1 => Duration::ZERO,
-            _ => (self.policy.backoff * 2_u32.pow(doublings)).min(self.policy.backoff_max),
+        let backoff = Backoff {
+            min: self.policy.backoff,
+            max: self.policy.backoff_max,
         };
+        let before = self.panics_ms.len().saturating_sub(1);
+        // No other process waits for the same: nothing is random.
+        let pause = backoff.wait(u32::try_from(before).unwrap_or(u32::MAX), 0.0);
         self.pause = Some(Box::pin(tokio::time::sleep(pause)));
         false
     }

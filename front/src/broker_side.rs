@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actors::{faults, model::SessionName};
+use actors::{
+    backoff::{Backoff, random},
+    faults,
+    model::SessionName,
+};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
@@ -30,11 +34,16 @@ use super::{
 use api::mcp::{backend_instructions::after_own, handshake::INSTRUCTIONS, rpc::Params};
 use common::local::hello::HelloResult;
 
-/// The pause before the second attempt to connect. It doubles up to the maximum.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// The longest pause while no request waits.
-const IDLE_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// The pauses before another attempt to connect.
+const BACKOFF: Backoff = Backoff {
+    min: Duration::from_millis(50),
+    max: Duration::from_secs(2),
+};
+/// The pauses while no request waits.
+const IDLE_BACKOFF: Backoff = Backoff {
+    max: Duration::from_secs(10),
+    ..BACKOFF
+};
 /// Longest wait for the answers to an opening.
 const OPENING_MAX: Duration = Duration::from_secs(10);
 /// How often a write that makes no progress looks whether the client is still there.
@@ -178,17 +187,11 @@ impl BrokerSide {
         self.shared.notify();
     }
 
-    /// Waits before the next attempt: longer after each failure, with a random part, so that many fronts do not connect at
-    /// the same moment. A request that arrives shortens a long pause.
+    /// Waits before the next attempt: longer after each failure. A request that arrives shortens a long pause.
     fn pause(&self, failures: u32) {
-        let doubled = PAUSE_MIN.saturating_mul(1 << failures.saturating_sub(1).min(10));
-        let part = f64::from(uuid::Uuid::new_v4().as_bytes()[0]) / 255.0;
-        let jittered = |pause: Duration| pause.mul_f64(0.5 + part / 2.0);
-        let now = Instant::now();
-        let (soon, late) = (
-            now + jittered(doubled.min(PAUSE_MAX)),
-            now + jittered(doubled.min(IDLE_PAUSE_MAX)),
-        );
+        let (now, random) = (Instant::now(), random());
+        let soon = now + BACKOFF.wait(failures, random);
+        let late = now + IDLE_BACKOFF.wait(failures, random);
         loop {
             let mut state = self.shared.state();
             let until = if state.requests.none_waits() { late } else { soon };

@@ -63,7 +63,7 @@ fn decoded(bytes: &[u8], data_len_max: usize, sizes: &[usize]) -> Decoded {
     in_pieces(bytes, sizes, |piece| {
         decoder.decode(piece, |event| {
             events.push(match event {
-                Event::Data { name, data } => format!("{name}: {data}"),
+                Event::Data { name, data, .. } => format!("{name}: {data}"),
                 Event::TooLong(frame) => format!("too long: {:?}", frame.into_response_id()),
                 Event::NotUtf8(_) => "not UTF-8".to_owned(),
             });

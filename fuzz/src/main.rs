@@ -9,7 +9,7 @@ extern crate self as common;
 
 mod config;
 #[allow(dead_code)]
-#[path = "../../src/gateway/remote/event_stream.rs"]
+#[path = "../../api/src/mcp/event_stream.rs"]
 mod event_decoder;
 mod event_stream;
 mod forwarding;

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, rc::Rc, sync::Arc, time::Duration};
 
+use actors::backoff::{Backoff, random};
 use actors::clock::now;
 use actors::{
     gateway::{BackendLog, Call, CallEnd, CallPurpose, FrameLink, Link, LinkRefusal, ServerInfo, Subscribed},
@@ -19,10 +20,12 @@ use api::mcp::tasks;
 
 /// How long a backend may take to answer one subscription.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause before a subscription that has ended is asked for again, doubled each time. It is short again once a
-/// subscription has lasted for the longest.
-const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The pauses before a subscription that has ended is asked for again. They are short again once a subscription has lasted
+/// for the longest.
+const BACKOFF: Backoff = Backoff {
+    min: Duration::from_secs(1),
+    max: Duration::from_secs(60),
+};
 
 /// What the messages of the backend tell the listener.
 #[derive(Default)]
@@ -73,7 +76,7 @@ impl Listener {
             of_resources: self.subscribed.resources.revisions(),
             of_tasks: self.subscribed.tasks.revisions(),
         };
-        let (mut pause, mut before, mut with_tasks) = (PAUSE, None, tells_of_tasks);
+        let (mut ends, mut before, mut with_tasks) = (0, None, tells_of_tasks);
         loop {
             revisions.mark_seen();
             let (mut filter, mut meta) = (lists.clone(), modern_meta());
@@ -132,11 +135,8 @@ impl Listener {
                 with_tasks = tells_of_tasks;
                 continue;
             }
-            if begun.elapsed() >= PAUSE_MAX {
-                pause = PAUSE;
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            ends = if begun.elapsed() >= BACKOFF.max { 1 } else { ends + 1 };
+            sleep(BACKOFF.wait(ends, random())).await;
             self.subscribed.resources.note_all();
         }
     }

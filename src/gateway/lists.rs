@@ -3,6 +3,7 @@
 use std::{cell::Cell, collections::HashSet, fmt, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use actors::{
+    backoff::{Backoff, random},
     gateway::{
         BackendLists, Call, CallEnd, CallEvent, CallPurpose, InstanceEvent, Item, Link, LinkRefusal, ListKind,
         ListPart, ReadLists, Report, ServerInfo, read_page,
@@ -22,10 +23,12 @@ use api::mcp::rpc::METHOD_NOT_FOUND;
 
 /// How long one page may take.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pause before a list is read once more, and the longest one before a list is tried again that could not be read.
+/// The pause before a list is read once more, and those before a list is tried again that could not be read.
 const RELIST_PAUSE: Duration = Duration::from_millis(250);
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
+const RETRY_BACKOFF: Backoff = Backoff {
+    min: Duration::from_secs(1),
+    max: Duration::from_secs(60),
+};
 /// How long the lists that follow the tools may take until what was read so far is offered without them.
 const INTERIM_PAUSE: Duration = Duration::from_secs(1);
 /// Bytes of a page that a worker reads itself: about a millisecond.
@@ -132,7 +135,7 @@ impl ListReader {
             ..Read::default()
         };
         let mut wanted = self.kinds.clone();
-        let (mut reported, mut retry_pause) = (None, RETRY_PAUSE);
+        let (mut reported, mut failures) = (None, 0);
         loop {
             let begun = Instant::now();
             let mut failed = Vec::new();
@@ -175,11 +178,11 @@ impl ListReader {
             // A backend that changes its lists all the time costs a part of the worker at most.
             sleep(RELIST_PAUSE.max(begun.elapsed() * 4)).await;
             if failed.is_empty() {
-                retry_pause = RETRY_PAUSE;
+                failures = 0;
                 self.changes.wake.notified().await;
             } else {
-                let _ = timeout(retry_pause, self.changes.wake.notified()).await;
-                retry_pause = (retry_pause * 2).min(RETRY_PAUSE_MAX);
+                failures += 1;
+                let _ = timeout(RETRY_BACKOFF.wait(failures, random()), self.changes.wake.notified()).await;
             }
             let changed = self.changes.changed.take();
             let is_wanted = |kind: &ListKind| changed[kind.index()] || failed.contains(kind);

@@ -24,6 +24,7 @@ const CRATES: [(&str, Option<Layers>); 8] = [
 
 const ACTORS: Layers = &[
     ("faults", &[]),
+    ("backoff", &[]),
     ("clock", &["faults"]),
     ("idle", &["clock"]),
     ("silence", &["clock", "idle"]),
@@ -36,10 +37,19 @@ const ACTORS: Layers = &[
     ("negotiate", &["model"]),
     ("bridge", &["metrics", "model"]),
     ("storage", &["bridge", "clock", "metrics", "model", "idle"]),
-    ("supervise", &["clock", "metrics", "model"]),
+    ("supervise", &["backoff", "clock", "metrics", "model"]),
     (
         "gateway",
-        &["clock", "json", "metrics", "model", "ops", "storage", "supervise"],
+        &[
+            "backoff",
+            "clock",
+            "json",
+            "metrics",
+            "model",
+            "ops",
+            "storage",
+            "supervise",
+        ],
     ),
     ("registry", &["clock", "model", "ops", "storage", "supervise"]),
     (
@@ -119,6 +129,7 @@ const ACTORS: Layers = &[
     (
         "broker",
         &[
+            "backoff",
             "bridge",
             "clock",
             "model",

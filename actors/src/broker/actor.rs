@@ -16,6 +16,7 @@ use super::{
     },
 };
 use crate::{
+    backoff::Backoff,
     clock::now,
     model::{BrokerError, ProjectId, ProjectRecord},
     ops::then,
@@ -28,8 +29,10 @@ use crate::{
 /// How often an update is tried again when another replica changed the record first.
 const UPDATE_TRIES_MAX: usize = 128;
 /// The pause before the second restart of a failed project; it doubles with each further failure.
-const RESTART_PAUSE: Duration = Duration::from_secs(1);
-const RESTART_PAUSE_MAX: Duration = Duration::from_secs(60);
+const RESTART_BACKOFF: Backoff = Backoff {
+    min: Duration::from_secs(1),
+    max: Duration::from_secs(60),
+};
 const FAILURES_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// How long after a rollback of the store the broker checks the deleted projects again.
 const DELETED_CHECK_DELAY: Duration = Duration::from_secs(1);
@@ -208,10 +211,7 @@ impl Broker {
         if now.since(*last_ms) > FAILURES_FORGOTTEN_AFTER {
             *count = 0;
         }
-        let pause = match *count {
-            0 => Duration::ZERO,
-            count => (RESTART_PAUSE * 2_u32.pow((count - 1).min(16))).min(RESTART_PAUSE_MAX),
-        };
+        let pause = RESTART_BACKOFF.wait(*count, 0.0);
         (*count, *last_ms) = (*count + 1, now.mono_ms);
         tracing::error!(%project, ?pause, "project failed; restarting it");
         if let Some(broken) = self.projects.get(&project) {

@@ -35,6 +35,7 @@ use super::{
     told_lists::ToldLists,
 };
 use crate::{
+    backoff::random,
     clock::now,
     model::{BackendConfig, BackendEra, RestartChoice},
     supervise::{ActorMetrics, Address, Envelope},
@@ -338,7 +339,7 @@ impl Backend {
                     self.known_era = None;
                 }
                 self.instance_gone(ctx);
-                let jitter = jitter();
+                let jitter = random();
                 self.on(LifeEvent::Ended { reason, jitter }, ctx);
             }
             InstanceEvent::NotStarted(reason) => {
@@ -458,13 +459,6 @@ fn what_starts(config: &BackendConfig) -> impl PartialEq + use<'_> {
         ..
     } = config;
     (address, era, limits, is_disabled, asks, instances_max, sharing)
-}
-
-/// A random number from 0 to 1.
-fn jitter() -> f64 {
-    let mut byte = [0; 1];
-    let _ = getrandom::fill(&mut byte);
-    f64::from(byte[0]) / 255.0
 }
 
 impl Actor for Backend {

@@ -5,20 +5,20 @@ use std::{collections::VecDeque, time::Duration};
 use serde::Serialize;
 
 use super::counters::StartReason;
-use crate::clock::millis;
+use crate::{backoff::Backoff, clock::millis};
 
 /// An uptime after which a crash counts as the first one again.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 /// The pause before the second restart, doubled with each further one. The first is immediate.
-const BACKOFF: Duration = Duration::from_secs(1);
-const BACKOFF_MAX: Duration = Duration::from_secs(60);
+const BACKOFF: Backoff = Backoff {
+    min: Duration::from_secs(1),
+    max: Duration::from_secs(60),
+};
 /// Crashes within [`CRASH_WINDOW`] after which a backend is only tried now and then.
 const CRASHES_MAX: usize = 10;
 const CRASH_WINDOW: Duration = Duration::from_secs(600);
 /// How long a failed backend rests before it is tried again.
 const FAILED_RETRY: Duration = Duration::from_secs(300);
-/// The longest part by which a pause is shortened, so that many backends do not start at the same moment.
-const JITTER: f64 = 0.2;
 
 /// What a backend is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -379,7 +379,7 @@ impl Life {
             let retry_ms = now_ms + millis(FAILED_RETRY);
             return self.enter(BackendState::Failed, Some(reason), Some(retry_ms), now_ms);
         }
-        let due_ms = now_ms + millis(pause_before(self.crashes_in_a_row, jitter));
+        let due_ms = now_ms + millis(BACKOFF.wait(self.crashes_in_a_row.saturating_sub(1), jitter));
         self.enter(BackendState::Backoff, Some(reason), Some(due_ms), now_ms);
     }
 }
@@ -387,17 +387,6 @@ impl Life {
 /// Why an instance keeps running although its files or its table have changed.
 fn not_replaced(reason: &str) -> String {
     format!("the changed one does not start, so the previous one keeps running: {reason}")
-}
-
-/// The pause after this many crashes in a row.
-fn pause_before(crashes: u32, jitter: f64) -> Duration {
-    match crashes.checked_sub(2) {
-        None => Duration::ZERO,
-        Some(doublings) => {
-            let pause = BACKOFF.saturating_mul(2_u32.saturating_pow(doublings)).min(BACKOFF_MAX);
-            pause.mul_f64(1.0 - JITTER * jitter.clamp(0.0, 1.0))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod client_requests;
 mod completions;
 mod context;
 mod dispatch;
+pub mod event_stream;
 mod exposure;
 #[cfg(feature = "conformance-fixtures")]
 mod fixtures;

@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use actors::backoff::{Backoff, random};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -31,9 +32,11 @@ const HISTORY_PAGE_LEN: usize = 50;
 const MESSAGES: &str = "/api/v1/desk/messages";
 /// How long one attempt to find or start the broker of the user takes at most.
 const ATTACH_MAX: Duration = Duration::from_secs(10);
-/// The pause before the first attempt to connect again; it doubles with each attempt.
-const PAUSE_MIN: Duration = Duration::from_millis(250);
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The pauses before another attempt to connect.
+const BACKOFF: Backoff = Backoff {
+    min: Duration::from_millis(250),
+    max: Duration::from_secs(30),
+};
 
 /// Where the broker is.
 #[derive(Debug, Clone)]
@@ -158,8 +161,7 @@ fn follow(place: &Place, caller: &Caller, link: &SharedLink, take: &impl Take) {
         if !take(Update::Lost { reason, attempt }) {
             return;
         }
-        let factor = 1_u32.checked_shl(attempt - 1).unwrap_or(u32::MAX);
-        std::thread::sleep(PAUSE_MIN.saturating_mul(factor).min(PAUSE_MAX));
+        std::thread::sleep(BACKOFF.wait(attempt, random()));
     }
 }
 

@@ -19,14 +19,18 @@ use super::{
     files::file_of,
     mailbox::{Mailbox, TIMEOUT},
 };
+use actors::backoff::{Backoff, random};
 use common::local::{FileLock, Instance, LocalPaths, RequestError, mail::MAIL_WAIT_MAX};
 
 /// The exit code when messages wait: Claude Code tells the agent what stderr says.
 const MAIL_WAITS: u8 = 2;
 /// How long a waiter looks for a first broker: the front of the same client may just start it.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
-/// The shortest and the longest time between two attempts.
-const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
+/// The time between two attempts.
+const BACKOFF: Backoff = Backoff {
+    min: Duration::from_millis(100),
+    max: Duration::from_secs(10),
+};
 /// What the answer to a query may take beyond the time that it waits.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// JSON-RPC: the broker does not know the method, or the parameters.
@@ -67,7 +71,7 @@ fn end_with_parent(lock: PathBuf, check: Duration) {
 fn wait(paths: &LocalPaths, conversation: &str) -> Option<String> {
     let begin = Instant::now();
     let mut was_served = false;
-    let mut pause = PAUSES[0];
+    let mut attempts = 0;
     loop {
         let attempt = Instant::now();
         match Mailbox::open(paths, conversation, attempt + TIMEOUT) {
@@ -82,7 +86,7 @@ fn wait(paths: &LocalPaths, conversation: &str) -> Option<String> {
             None if !was_served && begin.elapsed() > START_TIME_MAX => return None,
             None => {}
         }
-        pause = rest(pause, attempt);
+        attempts = rest(attempts, attempt);
     }
 }
 
@@ -97,7 +101,7 @@ enum Followed {
 }
 
 fn follow(mut mailbox: Mailbox) -> Followed {
-    let mut pause = PAUSES[0];
+    let mut attempts = 0;
     loop {
         let attempt = Instant::now();
         let deadline = attempt + Duration::from_secs(MAIL_WAIT_MAX) + ANSWER_TIME_MAX;
@@ -111,14 +115,17 @@ fn follow(mut mailbox: Mailbox) -> Followed {
             Err(RequestError::Refused { code, .. }) if UNKNOWN.contains(&code) => return Followed::Ended,
             Err(_) => return Followed::Lost,
         }
-        pause = rest(pause, attempt);
+        attempts = rest(attempts, attempt);
     }
 }
 
-/// Pauses, and returns the next pause: longer than this one, unless the attempt has lasted.
-fn rest(pause: Duration, attempt: Instant) -> Duration {
-    let [least, most] = PAUSES;
-    let pause = if attempt.elapsed() > most { least } else { pause };
-    thread::sleep(pause);
-    (pause * 2).min(most)
+/// Pauses after an attempt, and returns how many there were since one that has lasted.
+fn rest(attempts: u32, attempt: Instant) -> u32 {
+    let attempts = if attempt.elapsed() > BACKOFF.max {
+        1
+    } else {
+        attempts + 1
+    };
+    thread::sleep(BACKOFF.wait(attempts, random()));
+    attempts
 }

@@ -1,7 +1,9 @@
 //! MCP over Streamable HTTP: each request is a POST, whose answer is a JSON object or a short stream of events.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use api::mcp::event_stream::{Event, EventDecoder};
 use serde_json::{Value, json};
 use ureq::http::{Method, Response, StatusCode, header};
 
@@ -118,22 +120,25 @@ fn mcp_request(frame: &Value) -> ApiRequest {
 ///
 /// # Errors
 /// The stream has no such event.
-pub fn response_in(answer: &Response<String>) -> Result<&str, CallError> {
+pub fn response_in(answer: &Response<String>) -> Result<Cow<'_, str>, CallError> {
     let kind = answer.headers().get(header::CONTENT_TYPE);
     if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
-        return Ok(answer.body());
+        return Ok(Cow::Borrowed(answer.body()));
     }
-    let is_response = |data: &&str| {
-        let frame: Value = serde_json::from_str(data).unwrap_or_default();
-        frame.get("result").is_some() || frame.get("error").is_some()
-    };
-    let mut data = answer.body().lines().filter_map(|line| line.strip_prefix("data:"));
-    data.find(is_response)
-        .ok_or_else(|| failed("the stream of POST /mcp ended without an answer"))
+    let mut found = None;
+    EventDecoder::new(answer.body().len()).decode(answer.body().as_bytes(), |event| {
+        if let Event::Data { data, .. } = event {
+            let frame: Value = serde_json::from_str(data).unwrap_or_default();
+            let is_response = frame.get("result").is_some() || frame.get("error").is_some();
+            found = found.take().or_else(|| is_response.then(|| data.to_owned()));
+        }
+    });
+    let found = found.ok_or_else(|| failed("the stream of POST /mcp ended without an answer"))?;
+    Ok(Cow::Owned(found))
 }
 
 fn parsed(answer: &Response<String>) -> Result<Value, CallError> {
-    serde_json::from_str(response_in(answer)?).map_err(|_| failed("POST /mcp answered with something other than JSON"))
+    serde_json::from_str(&response_in(answer)?).map_err(|_| failed("POST /mcp answered with something other than JSON"))
 }
 
 #[cfg(test)]
@@ -151,7 +156,7 @@ mod tests {
         let frames =
             ":\n\nevent: message\ndata: {\"method\":\"x\"}\n\nevent: message\ndata: {\"id\":1,\"result\":{}}\n\n";
         let stream = answer("text/event-stream", frames);
-        assert_eq!(response_in(&stream).unwrap().trim(), "{\"id\":1,\"result\":{}}");
+        assert_eq!(response_in(&stream).unwrap(), "{\"id\":1,\"result\":{}}");
         assert!(response_in(&answer("text/event-stream", ":\n\n")).is_err());
     }
 }

@@ -1,13 +1,19 @@
 //! The stream of events of the broker (server-sent events), which continues where it was interrupted.
 
-use std::io::{BufRead, BufReader, Read};
+use std::collections::VecDeque;
+use std::io::{Error, ErrorKind, Read};
+use std::time::Duration;
 
+use actors::backoff::{Backoff, random};
+use api::mcp::event_stream::{Event, EventDecoder};
 use ureq::BodyReader;
 
 use crate::client::{ApiRequest, Client, ClientError, parameter, with_query};
 
-/// The longest line of an event. An envelope has no payload, so that it is far shorter.
-const LINE_BYTES_MAX: u64 = 4 << 20;
+/// The longest event. An envelope has no payload, so that it is far shorter.
+const EVENT_BYTES_MAX: usize = 4 << 20;
+/// Bytes that are read at once.
+const READ_LEN: usize = 16 * 1024;
 
 /// What the stream brings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,13 +29,26 @@ pub enum Frame {
     Heartbeat,
 }
 
-/// A stream of events. After an error the next call opens it again, behind the last event that it has brought.
+/// The waits before the stream is opened again.
+const BACKOFF: Backoff = Backoff {
+    min: Duration::from_millis(500),
+    max: Duration::from_secs(5),
+};
+
+/// A stream of events. After an error the next call opens it again, behind the last event that it has brought: the first
+/// time at once, because a stream that was silent is only opened again, and then after a wait.
 pub struct EventStream {
     client: Client,
     path: String,
     headers: Vec<(&'static str, String)>,
     last_id: Option<String>,
-    open: Option<BufReader<BodyReader<'static>>>,
+    open: Option<(BodyReader<'static>, EventDecoder)>,
+    /// What has been read and not yet returned.
+    arrived: VecDeque<Frame>,
+    /// Errors since the last frame.
+    failures: u32,
+    /// The wait before the stream is opened again.
+    pause: Duration,
 }
 
 impl EventStream {
@@ -41,6 +60,9 @@ impl EventStream {
             headers: Vec::new(),
             last_id: after,
             open: None,
+            arrived: VecDeque::new(),
+            failures: 0,
+            pause: Duration::ZERO,
         }
     }
 
@@ -61,7 +83,12 @@ impl EventStream {
     /// # Errors
     /// The broker cannot be reached or refuses.
     pub fn connect(&mut self) -> Result<(), ClientError> {
-        self.reader().map(|_| ())
+        self.opened().map(drop)
+    }
+
+    /// How often the stream has failed since the last frame.
+    pub fn failures(&self) -> u32 {
+        self.failures
     }
 
     /// Waits for the next frame.
@@ -69,11 +96,35 @@ impl EventStream {
     /// # Errors
     /// The broker cannot be reached or refuses, or the stream was interrupted.
     pub fn next(&mut self) -> Result<Frame, ClientError> {
-        let reader = self.reader()?;
-        match read_frame(reader) {
-            Ok((frame, id)) => {
-                self.last_id = id.or(self.last_id.take());
-                Ok(frame)
+        std::thread::sleep(std::mem::take(&mut self.pause));
+        let frame = self.read();
+        if let Err(error) = &frame {
+            let wait = BACKOFF.wait(self.failures, random());
+            self.pause = error.retry_after.unwrap_or(wait).min(BACKOFF.max);
+            self.failures += 1;
+        } else {
+            self.failures = 0;
+        }
+        frame
+    }
+
+    fn read(&mut self) -> Result<Frame, ClientError> {
+        if let Some(frame) = self.arrived.pop_front() {
+            return Ok(frame);
+        }
+        let (body, decoder) = self.opened()?;
+        let mut bytes = [0; READ_LEN];
+        let read = match body.read(&mut bytes) {
+            Ok(0) => Err(Error::from(ErrorKind::UnexpectedEof)),
+            read => read,
+        };
+        match read {
+            Ok(len) => {
+                let arrived = frames(decoder, &bytes[..len]);
+                let last_id = decoder.last_id().map(ToOwned::to_owned);
+                self.last_id = last_id.or(self.last_id.take());
+                self.arrived = arrived;
+                Ok(self.arrived.pop_front().unwrap_or(Frame::Heartbeat))
             }
             Err(error) => {
                 self.open = None;
@@ -85,59 +136,37 @@ impl EventStream {
         }
     }
 
-    fn reader(&mut self) -> Result<&mut BufReader<BodyReader<'static>>, ClientError> {
-        if self.open.is_none() {
-            let mut ask = ApiRequest::get(self.path.clone()).with_header("accept", "text/event-stream");
-            ask.headers.extend(self.headers.iter().cloned());
-            if let Some(id) = &self.last_id {
-                ask = ask.with_header("last-event-id", id.as_str());
+    fn opened(&mut self) -> Result<&mut (BodyReader<'static>, EventDecoder), ClientError> {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => {
+                let mut ask = ApiRequest::get(self.path.clone()).with_header("accept", "text/event-stream");
+                ask.headers.extend(self.headers.iter().cloned());
+                if let Some(id) = &self.last_id {
+                    ask = ask.with_header("last-event-id", id.as_str());
+                }
+                (self.client.open_stream(&ask)?, EventDecoder::new(EVENT_BYTES_MAX))
             }
-            self.open = Some(BufReader::new(self.client.open_stream(&ask)?));
-        }
-        match &mut self.open {
-            Some(reader) => Ok(reader),
-            None => Err(ClientError::new("no stream".to_owned())),
-        }
+        };
+        Ok(self.open.insert(open))
     }
 }
 
-/// Reads one frame and the id that it sets. A frame that only sets an id or the time to retry is a heartbeat.
-fn read_frame(reader: &mut impl BufRead) -> std::io::Result<(Frame, Option<String>)> {
-    let (mut topic, mut id, mut data) = (None, None, None::<String>);
-    loop {
-        let mut line = Vec::new();
-        reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
-        if line.pop() != Some(b'\n') {
-            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
-        }
-        let line = String::from_utf8_lossy(&line);
-        let line = line.trim_end_matches('\r');
-        if line.is_empty() {
-            let frame = match data {
-                Some(data) => Frame::Event {
-                    topic: topic.unwrap_or_else(|| "message".to_owned()),
-                    id: id.clone(),
-                    data,
-                },
-                None => Frame::Heartbeat,
-            };
-            return Ok((frame, id));
-        }
-        let (field, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match field {
-            "event" => topic = Some(value.to_owned()),
-            "id" => id = Some(value.to_owned()),
-            "data" => {
-                let data = data.get_or_insert_default();
-                if !data.is_empty() {
-                    data.push('\n');
-                }
-                data.push_str(value);
-            }
-            _ => {}
-        }
-    }
+/// The frames that end in some bytes. One that cannot be read is a gap.
+fn frames(decoder: &mut EventDecoder, bytes: &[u8]) -> VecDeque<Frame> {
+    let mut frames = VecDeque::new();
+    decoder.decode(bytes, |event| {
+        let (topic, id, data) = match event {
+            Event::Data { name, id, data } => (name, id, data),
+            Event::TooLong(_) | Event::NotUtf8(_) => ("gap", None, "{}"),
+        };
+        frames.push_back(Frame::Event {
+            topic: topic.to_owned(),
+            id: id.map(ToOwned::to_owned),
+            data: data.to_owned(),
+        });
+    });
+    frames
 }
 
 #[cfg(test)]
@@ -145,25 +174,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_read_as_the_standard_says() {
+    fn a_frame_has_its_own_id_alone() {
         let text = "retry: 1000\nid: a-0-0\n\n:\n\nevent: message\r\nid: a-0-1\r\ndata: {\"a\":1}\r\n\r\n\
                     event: gap\ndata: {}\n\ndata:x\ndata: y\n\nevent: cut";
-        let mut reader = text.as_bytes();
-        let mut next = || read_frame(&mut reader);
-        assert_eq!(next().unwrap(), (Frame::Heartbeat, Some("a-0-0".to_owned())));
-        assert_eq!(next().unwrap(), (Frame::Heartbeat, None));
+        let mut decoder = EventDecoder::new(EVENT_BYTES_MAX);
         let event = |topic: &str, id: Option<&str>, data: &str| Frame::Event {
             topic: topic.to_owned(),
             id: id.map(ToOwned::to_owned),
             data: data.to_owned(),
         };
-        let id = Some("a-0-1");
-        assert_eq!(
-            next().unwrap(),
-            (event("message", id, "{\"a\":1}"), id.map(ToOwned::to_owned))
-        );
-        assert_eq!(next().unwrap(), (event("gap", None, "{}"), None));
-        assert_eq!(next().unwrap(), (event("message", None, "x\ny"), None));
-        assert!(next().is_err(), "a frame that is cut off is none");
+        let expected = [
+            event("message", Some("a-0-1"), "{\"a\":1}"),
+            event("gap", None, "{}"),
+            event("message", None, "x\ny"),
+        ];
+        assert_eq!(frames(&mut decoder, text.as_bytes()), expected);
+        assert_eq!(frames(&mut decoder, b"\n\n\xff"), []);
+        assert_eq!(decoder.last_id(), Some("a-0-1"));
     }
 }

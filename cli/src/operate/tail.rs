@@ -1,7 +1,5 @@
 //! `tail`: prints events as they happen.
 
-use std::time::Duration;
-
 use clap::{ArgMatches, Command};
 use serde_json::{Value, json};
 
@@ -9,21 +7,12 @@ use super::event_line;
 use super::events::{EventStream, Frame};
 use super::job::{Context, Job};
 use super::names::Names;
-use crate::client::ClientError;
 use crate::error::CliError;
 use crate::flags::{given, given_number, many, number, text};
 use crate::output::{Written, is_closed, json_value_line, write};
 
 /// The name of the command.
 pub const NAME: &str = "tail";
-
-/// The waits before the stream is opened again, from the first to the longest.
-const RETRY_WAITS: [Duration; 4] = [
-    Duration::from_millis(250),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-];
 
 const ABOUT: &str = "\
 Print events as they happen: sessions, protocols, messages without their payloads, dead letters, actors, and with
@@ -95,11 +84,13 @@ pub fn follow(
     mut line: impl FnMut(&str, &Value) -> Option<String>,
 ) -> Result<(), CliError> {
     let mut left = limit;
-    let mut outage = Outage::default();
     while left != Some(0) {
+        let failures = stream.failures();
         match stream.next() {
             Ok(frame) => {
-                outage.is_over();
+                if failures > 1 {
+                    eprintln!("connected again");
+                }
                 let Frame::Event { topic, id, data } = frame else {
                     if is_closed() {
                         return Ok(());
@@ -119,39 +110,9 @@ pub fn follow(
                 left = left.map(|left| left - 1);
             }
             Err(error) if error.code.is_some() && !error.is_passing() => return Err(error.into()),
-            Err(error) => outage.wait(&error),
+            Err(error) if failures == 1 => eprintln!("{}; connecting again", error.line),
+            Err(_) => {}
         }
     }
     Ok(())
-}
-
-/// The time without a connection.
-#[derive(Default)]
-struct Outage {
-    attempts: usize,
-}
-
-impl Outage {
-    /// Says once on stderr that the connection is lost, and waits before the next attempt.
-    fn wait(&mut self, error: &ClientError) {
-        // The first attempt follows at once: a stream that was silent is only opened again.
-        if self.attempts == 1 {
-            eprintln!("{}; connecting again", error.line);
-        }
-        if self.attempts > 0 {
-            let longest = RETRY_WAITS.len() - 1;
-            let wait = error
-                .retry_after
-                .unwrap_or(RETRY_WAITS[(self.attempts - 1).min(longest)]);
-            std::thread::sleep(wait.min(RETRY_WAITS[longest]));
-        }
-        self.attempts += 1;
-    }
-
-    fn is_over(&mut self) {
-        if self.attempts > 1 {
-            eprintln!("connected again");
-        }
-        self.attempts = 0;
-    }
 }

@@ -54,7 +54,7 @@ pub fn call(client: &Client, tool: &str, arguments: &Value) -> Result<Box<RawVal
 fn result_of(client: &Client, tool: &str, ask: &ApiRequest) -> Result<CallResult, ClientError> {
     let answer = client.respond(ask)?;
     let text = response_in(&answer).map_err(|error| ClientError::new(error.to_string()))?;
-    let response: Response = parsed(text)?;
+    let response: Response = parsed(&text)?;
     if let Some(error) = response.error {
         let code = match error.code {
             INVALID_PARAMS => "invalid_argument".to_owned(),

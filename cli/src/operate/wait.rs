@@ -21,9 +21,6 @@ use crate::table::escaped;
 /// The name of the command.
 pub const NAME: &str = "wait";
 
-/// How long after a failure the broker is asked again.
-const RETRY_WAIT: Duration = Duration::from_secs(1);
-
 const ABOUT: &str = "\
 Wait until a session has a message waiting, and print how many there are. The command takes none: mcp-broker inbox
 shows or takes them. Messages that were pushed to a connected agent do not count.";
@@ -111,9 +108,6 @@ fn follow(client: &Client, session: String) -> Receiver<()> {
             is_open = frame.is_ok();
             if tells && let Err(TrySendError::Disconnected(())) = changed.try_send(()) {
                 return;
-            }
-            if let Err(error) = frame {
-                std::thread::sleep(error.retry_after.unwrap_or(RETRY_WAIT).max(RETRY_WAIT));
             }
         }
     });

@@ -3,11 +3,9 @@
 //! `endpoint` sends requests, with the headers of the configuration and within one origin, to addresses that `resolver`
 //! allows. `http` and `websocket` move the messages of a client session (`http/receiving` those of the server); `transport`
 //! names the kinds of the first, `refusal` reads responses as a
-//! whole, `outgoing` says which headers repeat parts of a message, and `event_stream` decodes server-sent
-//! events. These two are pure.
+//! whole, `outgoing` says which headers repeat parts of a message. It is pure.
 
 mod endpoint;
-mod event_stream;
 mod http;
 mod outgoing;
 mod refusal;

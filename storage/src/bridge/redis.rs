@@ -4,6 +4,7 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use actors::{
+    backoff::{Backoff, random},
     bridge::{Bridge, BridgeEvent, BridgeStream, DeliveryBatch},
     clock::fine_ns,
     metrics::METRICS,
@@ -20,8 +21,10 @@ const INCOMING_LEN_MAX: usize = 4096;
 /// How often the connection is tested. One that was cut without a word is found by that.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// The pause before another attempt to connect: after the first failure, and at most.
-const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
-const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
+const RETRY_BACKOFF: Backoff = Backoff {
+    min: Duration::from_millis(50),
+    max: Duration::from_secs(2),
+};
 
 /// Opens a connection for pub/sub to the current server.
 pub type ConnectPubSub = dyn Fn() -> Pin<Box<dyn Future<Output = redis::RedisResult<PubSub>> + Send>> + Send + Sync;
@@ -86,11 +89,11 @@ struct ReceiverDropped;
 
 impl Subscriber {
     async fn run(self) {
-        let mut retry_delay = RETRY_DELAY_MIN;
+        let mut failures = 0;
         while !self.incoming.is_closed() {
             match timeout(self.deadline, self.subscribe()).await {
                 Ok(Ok(connection)) => {
-                    retry_delay = RETRY_DELAY_MIN;
+                    failures = 0;
                     if self.forward(connection).await.is_err() {
                         return;
                     }
@@ -98,8 +101,8 @@ impl Subscriber {
                 Ok(Err(error)) => tracing::debug!(%error, "cannot subscribe to event frames; retrying"),
                 Err(_) => tracing::debug!("Redis did not answer a subscription in time; retrying"),
             }
-            tokio::time::sleep(retry_delay).await;
-            retry_delay = (retry_delay * 2).min(RETRY_DELAY_MAX);
+            failures += 1;
+            tokio::time::sleep(RETRY_BACKOFF.wait(failures, random())).await;
         }
     }
 

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use actors::{
+    backoff::{Backoff, random},
     gateway::{CallNumber, Direction},
     model::BackendEra,
 };
+use api::mcp::event_stream::{Event, EventDecoder};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tokio::{
@@ -18,7 +20,6 @@ use crate::gateway::{
     probe::Probe,
     remote::{
         endpoint::{Response, shortened},
-        event_stream::{Event, EventDecoder},
         refusal::{LONG_LEN, Refusal, media_type, read_body_in_turn},
         transport::Failed,
     },
@@ -27,9 +28,11 @@ use crate::gateway::{
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// How long a stream of events may last after the answer, so that its connection can be used again.
 const AFTER_ANSWER: Duration = Duration::from_millis(50);
-/// The pause before a stream is opened again, doubled each time. It is short again once a stream has lasted for the longest.
-const STREAM_PAUSE: Duration = Duration::from_secs(1);
-const STREAM_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The pauses before a stream is opened again. They are short again once a stream has lasted for the longest.
+const STREAM_BACKOFF: Backoff = Backoff {
+    min: Duration::from_secs(1),
+    max: Duration::from_secs(60),
+};
 
 impl HttpClientSession<'_> {
     /// Reads a body that is one message.
@@ -74,7 +77,7 @@ impl HttpClientSession<'_> {
             if !self.is_awaited(number) || awaited.lost.borrow().is_some() {
                 return;
             }
-            let pause = Duration::from_millis(decoder.retry_ms().unwrap_or(1_000)).min(STREAM_PAUSE_MAX);
+            let pause = Duration::from_millis(decoder.retry_ms().unwrap_or(1_000)).min(STREAM_BACKOFF.max);
             let resumed = match decoder.last_id() {
                 Some(id) if self.transport.era() == BackendEra::Legacy => {
                     sleep(pause).await;
@@ -123,7 +126,9 @@ impl HttpClientSession<'_> {
             };
             self.count(Direction::Received, bytes.len());
             decoder.decode(&bytes, |event| match event {
-                Event::Data { name: "message", data } if awaited.loses_session(data) => {}
+                Event::Data {
+                    name: "message", data, ..
+                } if awaited.loses_session(data) => {}
                 event => self.event(number, event),
             });
             if awaited.lost.borrow().is_some() {
@@ -157,7 +162,9 @@ impl HttpClientSession<'_> {
     fn event(&self, number: Option<CallNumber>, event: Event<'_>) {
         let mut client_session = self.client_session.borrow_mut();
         match event {
-            Event::Data { name: "message", data } => client_session.text_of(number, data),
+            Event::Data {
+                name: "message", data, ..
+            } => client_session.text_of(number, data),
             Event::Data { .. } => {}
             Event::TooLong(frame) => client_session.too_long(frame, self.result_bytes_max),
             Event::NotUtf8(data) => client_session.text_of(number, &String::from_utf8_lossy(data)),
@@ -189,7 +196,7 @@ impl HttpClientSession<'_> {
     /// Receives the notifications and requests of a legacy server that offers a stream for them. Each session has its own.
     pub(super) async fn receive_notifications(&self) {
         self.initialized.notified().await;
-        let mut pause = STREAM_PAUSE;
+        let mut ends = 0;
         let new_decoder = || EventDecoder::new(self.result_bytes_max);
         let (mut decoder, mut has_renewed) = (new_decoder(), false);
         loop {
@@ -216,11 +223,12 @@ impl HttpClientSession<'_> {
                 // The ids of events are those of one session.
                 decoder = new_decoder();
             }
-            if begun.elapsed() >= STREAM_PAUSE_MAX {
-                pause = STREAM_PAUSE;
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(STREAM_PAUSE_MAX);
+            ends = if begun.elapsed() >= STREAM_BACKOFF.max {
+                1
+            } else {
+                ends + 1
+            };
+            sleep(STREAM_BACKOFF.wait(ends, random())).await;
         }
     }
 
@@ -253,7 +261,9 @@ impl HttpClientSession<'_> {
             };
             let mut address = None;
             decoder.decode(&bytes, |event| match event {
-                Event::Data { name: "endpoint", data } if address.is_none() => address = Some(data.to_owned()),
+                Event::Data {
+                    name: "endpoint", data, ..
+                } if address.is_none() => address = Some(data.to_owned()),
                 event => self.event(None, event),
             });
             if let Some(address) = address {

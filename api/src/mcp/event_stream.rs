@@ -2,7 +2,7 @@
 
 use memchr::memchr2;
 
-use api::mcp::skipped_frame::SkippedFrame;
+use crate::mcp::skipped_frame::SkippedFrame;
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// The name of events that name none.
@@ -15,6 +15,8 @@ const FIELD_BYTES_MAX: usize = 1_024;
 pub enum Event<'a> {
     Data {
         name: &'a str,
+        /// Its own id.
+        id: Option<&'a str>,
         data: &'a str,
     },
     /// The data of an event was too long. Nothing of it is kept but its id.
@@ -36,6 +38,8 @@ pub struct EventDecoder {
     /// The current event, if it is too long.
     skipped: Option<SkippedFrame>,
     last_id: Option<String>,
+    /// The current event has set `last_id`.
+    has_id: bool,
     retry_ms: Option<u64>,
 }
 
@@ -51,6 +55,7 @@ impl EventDecoder {
             has_data: false,
             skipped: None,
             last_id: None,
+            has_id: false,
             retry_ms: None,
         }
     }
@@ -125,7 +130,7 @@ impl EventDecoder {
             if let Some(skipped) = self.skipped.take() {
                 on(Event::TooLong(skipped));
             }
-            (self.has_data, self.name) = (false, String::new());
+            (self.has_data, self.has_id, self.name) = (false, false, String::new());
             return;
         }
         if line.is_empty() {
@@ -145,7 +150,9 @@ impl EventDecoder {
                 }
             }
             b"event" if value.len() <= FIELD_BYTES_MAX => self.name = text(),
-            b"id" if value.len() <= FIELD_BYTES_MAX && !value.contains(&0) => self.last_id = Some(text()),
+            b"id" if value.len() <= FIELD_BYTES_MAX && !value.contains(&0) => {
+                (self.last_id, self.has_id) = (Some(text()), true);
+            }
             b"retry" => self.retry_ms = text().parse().ok().or(self.retry_ms),
             _ => {}
         }
@@ -153,6 +160,7 @@ impl EventDecoder {
 
     fn end_event(&mut self, on: &mut impl FnMut(Event<'_>)) {
         let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
+        let has_id = std::mem::take(&mut self.has_id);
         // An event without data is none: it has an id, or it keeps the connection alive.
         if !std::mem::take(&mut self.has_data) || data.is_empty() {
             return;
@@ -160,6 +168,7 @@ impl EventDecoder {
         on(match std::str::from_utf8(&data) {
             Ok(data) => Event::Data {
                 name: if name.is_empty() { MESSAGE } else { &name },
+                id: self.last_id.as_deref().filter(|_| has_id),
                 data,
             },
             Err(_) => Event::NotUtf8(&data),
@@ -198,7 +207,7 @@ mod tests {
             rest = later;
             decoder.decode(now, |event| {
                 events.push(match event {
-                    Event::Data { name, data } => format!("{name}={data}"),
+                    Event::Data { name, data, .. } => format!("{name}={data}"),
                     Event::TooLong(frame) => format!("too long: {:?}", frame.into_response_id()),
                     Event::NotUtf8(_) => "not UTF-8".to_owned(),
                 });
