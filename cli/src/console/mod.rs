@@ -2,8 +2,7 @@
 //!
 //! `model` holds what is shown and what keys and the broker change, with `editor` for the texts; `view` draws. They are
 //! pure, and so is `plain`, the same as lines. `feed` asks the broker in threads of its own, over REST and its stream of
-//! events. `terminal` owns the terminal, and runs the loop that joins all of them; [`run`] waits without a timer while
-//! nothing changes.
+//! events. `terminal` joins all of them in the loop of the screen, and `lines` does so for `plain`.
 
 mod data;
 mod editor;
@@ -16,8 +15,6 @@ mod settings;
 mod terminal;
 mod view;
 
-use std::io::IsTerminal;
-
 use actors::model::{BrokerError, SessionName};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -25,6 +22,7 @@ use super::access::{self, BrokerAccess, EnvVars, variable};
 use super::error::CliError;
 use super::flags::{given, many, switch, text};
 use super::output::{EXIT_CODES, Output};
+use super::screen;
 use super::usage_errors::redact_keys;
 use common::config::{self, NOTIFY_COMMAND_ENV, NOTIFY_TEXT_ENV};
 use common::local::{Instance, LocalPaths};
@@ -191,25 +189,8 @@ pub fn run(console: Console) -> Result<(), CliError> {
     if console.is_plain {
         return lines::run(console);
     }
-    check_terminal(console.term.as_deref())?;
+    screen::check_terminal(NAME, "mcp-broker console --plain", console.term.as_deref())?;
     terminal::run(console)
-}
-
-/// Refuses what cannot show a screen.
-fn check_terminal(term: Option<&str>) -> Result<(), CliError> {
-    let refuse = |why: &str| {
-        Err(CliError::Usage(format!(
-            "{why}; use mcp-broker console --plain instead"
-        )))
-    };
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return refuse("console needs a terminal for its input and its output, and one of them is a pipe or a file");
-    }
-    match term {
-        None | Some("") => refuse("console needs a terminal that can move its cursor, and TERM is not set"),
-        Some("dumb") => refuse("console needs a terminal that can move its cursor, and TERM says dumb"),
-        Some(_) => Ok(()),
-    }
 }
 
 #[cfg(test)]

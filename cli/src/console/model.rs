@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use super::data::{Desk, Message, Question, Yap};
 use super::editor::Editor;
 pub use history::History;
-pub use keys::Key;
 pub use messages::{MESSAGES_LEN, Mail};
 pub use work::{Entry, Work};
 

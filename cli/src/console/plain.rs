@@ -3,8 +3,9 @@
 //! A line is pressed into the same [`Model`] as keys of the screen are.
 
 use super::data::{Item, Message, Question, Yap};
-use super::model::{Command, Effect, Key, Model, Notice, Options, Update, Work};
+use super::model::{Command, Effect, Model, Notice, Options, Update, Work};
 use super::view::{clock, name, prose};
+use crate::screen::Key;
 
 /// The columns of the lines.
 const WIDTH: usize = 100;

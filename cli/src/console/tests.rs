@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
 use super::data::{Desk, Question};
-use super::model::{Command, Connection, Effect, Focus, Key, Model, Options, Screen, Update};
+use super::model::{Command, Connection, Effect, Focus, Model, Options, Screen, Update};
 use super::view;
+use crate::screen::Key;
 
 /// 2026-11-23T05:04:00Z.
 const NOW_MS: u64 = 1_795_410_240_000;

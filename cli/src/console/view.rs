@@ -10,12 +10,12 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
+use ratatui::widgets::Block;
 use unicode_width::UnicodeWidthStr;
 
 use super::model::{Connection, Focus, Model, Prompt, PromptKind, Screen};
+use crate::screen::{self, Theme};
 use crate::table::cut;
-use crate::theme::Theme;
 use text::one_line;
 pub use text::{clock, name, prose};
 
@@ -51,9 +51,7 @@ const HELP: &[(&str, &str)] = &[
 /// Draws the whole screen. Returns by how many lines the text can be scrolled at most.
 pub fn draw(frame: &mut Frame<'_>, model: &Model) -> usize {
     let area = frame.area();
-    if area.width < WIDTH_MIN || area.height < HEIGHT_MIN {
-        let text = format!("This terminal is too small: {WIDTH_MIN} columns and {HEIGHT_MIN} lines are needed.");
-        frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
+    if screen::is_too_small(frame, WIDTH_MIN, HEIGHT_MIN) {
         return 0;
     }
     let theme = Theme {
@@ -77,7 +75,10 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) -> usize {
         Screen::History => list::draw_history(frame, inner, model, &theme),
         Screen::Messages => messages::draw(frame, inner, model, &theme),
         Screen::Yaps => list::draw_all_yaps(frame, inner, model, &theme),
-        Screen::Help => draw_help(frame, inner, &theme),
+        Screen::Help => {
+            frame.render_widget(screen::help(HELP, &theme), inner);
+            0
+        }
     };
     draw_status(frame, status, model, &theme);
     scroll_max
@@ -304,19 +305,4 @@ fn draw_prompt(frame: &mut Frame<'_>, area: Rect, prompt: &Prompt, theme: &Theme
             .unwrap_or(area.width)
             .min(area.width);
     frame.set_cursor_position(Position { x, y: area.y });
-}
-
-fn draw_help(frame: &mut Frame<'_>, area: Rect, theme: &Theme) -> usize {
-    let lines: Vec<Line<'_>> = HELP
-        .iter()
-        .map(|(keys, what)| {
-            Line::from(vec![
-                Span::raw(format!(" {keys:<30}")),
-                Span::styled(*what, theme.label()),
-            ])
-        })
-        .collect();
-    frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(lines), area);
-    0
 }

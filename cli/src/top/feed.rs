@@ -1,7 +1,6 @@
 //! The threads that ask the broker. They end with the process.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use actors::clock::now;
@@ -14,63 +13,38 @@ use super::model::Update;
 use super::watched::{SESSIONS_MAX, Tab, Target, Watched};
 use crate::client::{ApiRequest, Client, ClientError, parameter, percent_encoded, with_query};
 use crate::operate::{EventStream, Frame, LifePage, Message, Names, Pages, Session, event_line, parsed};
+use crate::screen::Updates;
 use crate::short::SCREENS_ARE_UTC;
 
 /// Messages and dead letters that are shown.
 const MESSAGES_MAX: usize = 200;
 /// The time of the charts.
 const WINDOW: &str = "30m";
-/// Updates that wait for the screen. More events are dropped: the view shows the last ones.
-const UPDATES_MAX: usize = 256;
-/// The wait before the stream of events is opened again.
-const RETRY_WAIT: Duration = Duration::from_secs(2);
 
-/// The answers of the broker as they come.
+/// The way to the broker, whose answers go to the screen as they come.
 pub struct Feed {
-    updates: Receiver<Update>,
     watched: Sender<Watched>,
-    poller: JoinHandle<()>,
 }
 
 impl Feed {
     /// Starts to look at the broker, at once and then in this interval.
-    pub fn start(client: &Client, interval: Duration) -> Self {
-        let (updates, received) = mpsc::sync_channel(UPDATES_MAX);
+    pub fn start(client: &Client, interval: Duration, updates: &Updates<Update>) -> Self {
         let (watched, wishes) = mpsc::channel();
         let poller = Poller {
             client: client.clone(),
             watched: Watched::default(),
         };
         let stream = EventStream::new(client, None, None);
-        let names = client.clone();
-        let events = updates.clone();
-        let poller = std::thread::spawn(move || poller.run(interval, &updates, &wishes));
-        std::thread::spawn(move || follow(stream, &names, &events));
-        Self {
-            updates: received,
-            watched,
-            poller,
-        }
+        let client = client.clone();
+        updates.spawn(move |updates| poller.run(interval, &updates, &wishes));
+        updates.spawn(move |updates| follow(stream, &client, &updates));
+        Self { watched }
     }
 
     /// Changes what is asked for.
     pub fn watch(&self, watched: Watched) {
         // The poller ends with the process.
         let _ = self.watched.send(watched);
-    }
-
-    /// Whether the thread that asks the broker has panicked: nothing new will come.
-    pub fn has_failed(&self) -> bool {
-        self.poller.is_finished()
-    }
-
-    /// Hands on what has come since the last call.
-    pub fn updates(&self, mut apply: impl FnMut(Update)) {
-        // Bounded: the threads may add while this reads.
-        for _ in 0..UPDATES_MAX {
-            let Ok(update) = self.updates.try_recv() else { return };
-            apply(update);
-        }
     }
 }
 
@@ -80,14 +54,14 @@ struct Poller {
 }
 
 impl Poller {
-    fn run(mut self, interval: Duration, updates: &SyncSender<Update>, wishes: &Receiver<Watched>) {
+    fn run(mut self, interval: Duration, updates: &Updates<Update>, wishes: &Receiver<Watched>) {
         loop {
             let begun = Instant::now();
             let update = match self.look() {
                 Ok(snapshot) => Update::Polled(Box::new(snapshot)),
                 Err(error) => Update::Failed(error.line),
             };
-            if updates.send(update).is_err() {
+            if !updates.send(update) {
                 return;
             }
             match wishes.recv_timeout(interval.saturating_sub(begun.elapsed())) {
@@ -196,25 +170,19 @@ impl Poller {
 }
 
 /// Hands on the events as lines.
-fn follow(mut stream: EventStream, client: &Client, updates: &SyncSender<Update>) {
+fn follow(mut stream: EventStream, client: &Client, updates: &Updates<Update>) {
     let mut names = Names::ask(client);
     loop {
         match stream.next() {
             Ok(Frame::Event { topic, data, .. }) => {
                 let data: Value = serde_json::from_str(&data).unwrap_or_default();
-                // A full queue drops the event: the screen shows the last ones.
-                let _ = updates.try_send(Update::Event(event_line::line(
-                    &topic,
-                    &data,
-                    &mut names,
-                    SCREENS_ARE_UTC,
-                )));
+                let line = event_line::line(&topic, &data, &mut names, SCREENS_ARE_UTC);
+                if !updates.send(Update::Event(line)) {
+                    return;
+                }
             }
             Ok(Frame::Heartbeat) => {}
-            Err(_) => {
-                std::thread::sleep(RETRY_WAIT);
-                names = Names::ask(client);
-            }
+            Err(_) => names = Names::ask(client),
         }
     }
 }

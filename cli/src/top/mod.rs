@@ -1,7 +1,7 @@
 //! `top`: the broker on one screen, as it changes.
 //!
 //! `model` holds what is shown and what the keys do, `grid` turns lists into sorted and filtered rows, and `view` draws:
-//! they are pure. `feed` asks the broker in threads of its own. Only [`run`] touches the terminal.
+//! they are pure. `feed` asks the broker in threads of its own. [`run`] joins them in the loop of the screen.
 
 mod data;
 mod feed;
@@ -10,29 +10,21 @@ mod model;
 mod view;
 mod watched;
 
-use std::io::IsTerminal;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::io;
 use std::time::Duration;
 
-use actors::clock::now;
 use clap::{ArgMatches, Command};
-use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::DefaultTerminal;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::access::{self, BrokerAccess, EnvVars};
 use super::client::Client;
 use super::error::CliError;
 use super::flags::duration;
 use super::output::{EXIT_CODES, Output};
+use super::screen::{self, Happening, Program, Screen};
 use super::usage_errors::redact_keys;
 use feed::Feed;
-use model::{Key, Model, Wish};
-
-/// The longest time until a key, a signal or an answer of the broker is seen.
-const TICK: Duration = Duration::from_millis(100);
+use model::{Model, Update, Wish};
 
 const ABOUT: &str = "\
 Watch a broker on one screen: sessions, rates, queues, dead letters, replicas and events, as they change.
@@ -93,144 +85,45 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
 /// [`CliError::Usage`] without a terminal that can show it, [`CliError::Failed`] when the terminal fails,
 /// [`CliError::Signalled`] when a signal ends it.
 pub fn run(top: Top) -> Result<(), CliError> {
-    check_terminal(top.term.as_deref())?;
+    let instead = "mcp-broker sessions, mcp-broker messages or mcp-broker tail";
+    screen::check_terminal("top", instead, top.term.as_deref())?;
     let access = top.access.or_broker_of_user().map_err(CliError::Failed)?;
-    let signals = Signals::catch().map_err(|error| CliError::Failed(format!("signals cannot be caught: {error}")))?;
-    let model = Model::new(&access.url.text, top.has_colours);
-    let feed = Feed::start(&Client::new(access), top.interval);
-    let failed = |error: std::io::Error| CliError::Failed(format!("the terminal cannot be used: {error}"));
-    // A panic restores the terminal too: ratatui sets a hook.
-    let mut terminal = ratatui::try_init().map_err(failed)?;
-    let restored = RestoredTerminal;
-    watch(&mut terminal, model, &feed, &signals, &read_keys()).map_err(failed)?;
-    drop(restored);
-    signals
-        .caught()
-        .map_or(Ok(()), |signal| Err(CliError::Signalled(signal)))
+    screen::run(|updates| Watching {
+        model: Model::new(&access.url.text, top.has_colours),
+        feed: Feed::start(&Client::new(access), top.interval, updates),
+    })
 }
 
-/// Refuses what cannot show a screen.
-fn check_terminal(term: Option<&str>) -> Result<(), CliError> {
-    let instead = "use mcp-broker sessions, mcp-broker messages or mcp-broker tail instead";
-    let refuse = |why: &str| Err(CliError::Usage(format!("{why}; {instead}")));
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return refuse("top needs a terminal for its input and its output, and one of them is a pipe or a file");
+/// A broker on the screen.
+struct Watching {
+    model: Model,
+    feed: Feed,
+}
+
+impl Program for Watching {
+    type Update = Update;
+
+    fn draw(&mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        terminal.draw(|frame| view::draw(frame, &self.model)).map(drop)
     }
-    match term {
-        None | Some("") => refuse("top needs a terminal that can move its cursor, and TERM is not set"),
-        Some("dumb") => refuse("top needs a terminal that can move its cursor, and TERM says dumb"),
-        Some(_) => Ok(()),
+
+    fn next_tick_ms(&self) -> Option<u64> {
+        self.model.next_tick_ms()
     }
-}
 
-/// Restores the terminal when it is dropped.
-struct RestoredTerminal;
-
-impl Drop for RestoredTerminal {
-    fn drop(&mut self) {
-        // The terminal may be gone; then there is nothing to restore.
-        let _ = ratatui::try_restore();
-    }
-}
-
-/// The signals that end the program: the screen is restored first.
-struct Signals {
-    caught: Arc<AtomicUsize>,
-}
-
-impl Signals {
-    fn catch() -> std::io::Result<Self> {
-        let caught = Arc::new(AtomicUsize::new(0));
-        for signal in [SIGHUP, SIGINT, SIGTERM] {
-            let number = usize::try_from(signal).unwrap_or_default();
-            signal_hook::flag::register_usize(signal, Arc::clone(&caught), number)?;
+    fn take(&mut self, happening: Happening<Update>, now_ms: u64, _: &mut Screen<Self>) -> io::Result<bool> {
+        self.model.tick(now_ms);
+        match happening {
+            Happening::Key(key) => match self.model.press(key) {
+                Wish::Quit => return Ok(true),
+                Wish::Watch(watched) => self.feed.watch(watched),
+                Wish::Nothing => {}
+            },
+            Happening::Update(update) => self.model.apply(update, now_ms),
+            Happening::Size(..) | Happening::Tick => {}
         }
-        Ok(Self { caught })
+        Ok(false)
     }
-
-    fn caught(&self) -> Option<i32> {
-        let signal = self.caught.load(Ordering::Relaxed);
-        i32::try_from(signal).ok().filter(|signal| *signal != 0)
-    }
-}
-
-/// Reads the terminal in a thread: once the terminal has gone, the read of it never returns.
-fn read_keys() -> Receiver<Event> {
-    let (sender, keys) = mpsc::sync_channel(64);
-    std::thread::spawn(move || while event::read().is_ok_and(|event| sender.send(event).is_ok()) {});
-    keys
-}
-
-fn watch(
-    terminal: &mut DefaultTerminal,
-    mut model: Model,
-    feed: &Feed,
-    signals: &Signals,
-    keys: &Receiver<Event>,
-) -> std::io::Result<()> {
-    let mut is_changed = true;
-    loop {
-        model.tick(now().unix_ms);
-        // During an outage its time is shown.
-        if is_changed || model.outage.is_some() {
-            terminal.draw(|frame| view::draw(frame, &model))?;
-        }
-        let key = keys.recv_timeout(TICK);
-        is_changed = key.is_ok();
-        let wish = match key {
-            Ok(event) => pressed(&mut model, &event),
-            Err(RecvTimeoutError::Timeout) => Wish::Nothing,
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(std::io::Error::other("it cannot be read"));
-            }
-        };
-        match wish {
-            Wish::Quit => return Ok(()),
-            Wish::Watch(watched) => feed.watch(watched),
-            Wish::Nothing => {}
-        }
-        if signals.caught().is_some() {
-            return Ok(());
-        }
-        if feed.has_failed() {
-            return Err(std::io::Error::other("the thread that asks the broker has panicked"));
-        }
-        feed.updates(|update| {
-            model.apply(update, now().unix_ms);
-            is_changed = true;
-        });
-    }
-}
-
-fn pressed(model: &mut Model, event: &Event) -> Wish {
-    let Event::Key(KeyEvent {
-        code,
-        modifiers,
-        kind: KeyEventKind::Press | KeyEventKind::Repeat,
-        ..
-    }) = event
-    else {
-        return Wish::Nothing;
-    };
-    if modifiers.contains(KeyModifiers::CONTROL) && matches!(code, KeyCode::Char('c')) {
-        return Wish::Quit;
-    }
-    let key = match code {
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Escape,
-        KeyCode::Backspace => Key::Backspace,
-        KeyCode::Tab => Key::Next,
-        KeyCode::BackTab => Key::Previous,
-        KeyCode::Char(c) => Key::Char(*c),
-        _ => return Wish::Nothing,
-    };
-    model.press(key)
 }
 
 #[cfg(test)]

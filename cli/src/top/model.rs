@@ -7,6 +7,7 @@ use actors::clock::rfc3339_text;
 use super::data::{Detail, Snapshot};
 use super::grid::{Grid, Row, Sort};
 use super::watched::{SESSIONS_MAX, Tab, Target, Watched};
+use crate::screen::Key;
 
 /// Events that are kept for the view.
 const EVENTS_MAX: usize = 500;
@@ -29,23 +30,6 @@ const SESSION_SORTS: [Option<&str>; 6] = [
 ];
 /// The most points of a chart that are kept.
 pub const CHART_POINTS_MAX: usize = 200;
-
-/// A key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
-    Up,
-    Down,
-    PageUp,
-    PageDown,
-    Home,
-    End,
-    Enter,
-    Escape,
-    Backspace,
-    Next,
-    Previous,
-    Char(char),
-}
 
 /// What a key asks of the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +110,11 @@ impl Model {
     /// Time passes.
     pub fn tick(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
+    }
+
+    /// When the time that is shown is another one, in milliseconds since the Unix epoch: an outage is shown in seconds.
+    pub fn next_tick_ms(&self) -> Option<u64> {
+        self.outage.as_ref().map(|_| self.now_ms + 1000)
     }
 
     /// Takes in what the feed brings.
@@ -210,6 +199,9 @@ impl Model {
 
     /// What a key does.
     pub fn press(&mut self, key: Key) -> Wish {
+        if key == Key::Ctrl('c') {
+            return Wish::Quit;
+        }
         if self.is_typing {
             return self.type_filter(key);
         }
@@ -234,8 +226,8 @@ impl Model {
                 let index = digit as usize - '1' as usize;
                 return self.show(Tab::ALL[index]);
             }
-            Key::Next => return self.show(Tab::ALL[(self.tab.index() + 1) % Tab::ALL.len()]),
-            Key::Previous => return self.show(Tab::ALL[(self.tab.index() + Tab::ALL.len() - 1) % Tab::ALL.len()]),
+            Key::Tab => return self.show(Tab::ALL[(self.tab.index() + 1) % Tab::ALL.len()]),
+            Key::BackTab => return self.show(Tab::ALL[(self.tab.index() + Tab::ALL.len() - 1) % Tab::ALL.len()]),
             Key::Up | Key::Char('k') => self.selected = self.selected.saturating_sub(1),
             Key::Down | Key::Char('j') => self.selected = (self.selected + 1).min(last),
             Key::PageUp => self.selected = self.selected.saturating_sub(PAGE_ROWS),
@@ -244,7 +236,7 @@ impl Model {
             Key::End => self.selected = last,
             Key::Enter => return self.open_selected(),
             Key::Escape | Key::Backspace => return self.go_back(),
-            Key::Char(_) => {}
+            _ => {}
         }
         Wish::Nothing
     }
@@ -259,7 +251,8 @@ impl Model {
             Key::Backspace => {
                 self.filter.pop();
             }
-            Key::Char(c) if self.filter.chars().count() < FILTER_CHARS_MAX => self.filter.push(c),
+            Key::Char(c) => self.type_text(c.encode_utf8(&mut [0; 4])),
+            Key::Paste(text) => self.type_text(&text),
             _ => {}
         }
         self.selected = 0;
@@ -268,6 +261,11 @@ impl Model {
         } else {
             self.watch_again()
         }
+    }
+
+    fn type_text(&mut self, text: &str) {
+        let room = FILTER_CHARS_MAX.saturating_sub(self.filter.chars().count());
+        self.filter.extend(text.chars().filter(|c| !c.is_control()).take(room));
     }
 
     fn sort_by_next(&mut self) {

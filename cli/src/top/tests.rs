@@ -6,9 +6,10 @@ use serde_json::json;
 use unicode_width::UnicodeWidthStr;
 
 use super::data::{Detail, Snapshot};
-use super::model::{Key, Model, Update, Wish};
+use super::model::{Model, Update, Wish};
 use super::view;
 use super::watched::{Target, Watched};
+use crate::screen::Key;
 
 /// 2026-11-23T05:01:00Z.
 const NOW_MS: u64 = 1_795_410_060_000;

@@ -12,7 +12,7 @@ use ratatui::widgets::{Block, Clear, Paragraph};
 
 use super::model::Model;
 use super::watched::Tab;
-use crate::theme::{Theme, shown_text};
+use crate::screen::{self, Theme, shown_text};
 use list::draw_grid;
 
 /// The smallest screen that is drawn.
@@ -21,6 +21,7 @@ const HEIGHT_MIN: u16 = 14;
 /// From this height on the charts have several lines.
 const HEIGHT_OF_TALL_CHARTS: u16 = 40;
 
+const HELP_WIDTH: u16 = 82;
 const HELP: &[(&str, &str)] = &[
     ("1 to 7, Tab", "choose a view"),
     ("arrows, PgUp, PgDn, Home, End", "move"),
@@ -36,9 +37,7 @@ const HELP: &[(&str, &str)] = &[
 /// Draws the whole screen.
 pub fn draw(frame: &mut Frame<'_>, model: &Model) {
     let area = frame.area();
-    if area.width < WIDTH_MIN || area.height < HEIGHT_MIN {
-        let text = format!("This terminal is too small: {WIDTH_MIN} columns and {HEIGHT_MIN} lines are needed.");
-        frame.render_widget(Paragraph::new(text).wrap(ratatui::widgets::Wrap { trim: true }), area);
+    if screen::is_too_small(frame, WIDTH_MIN, HEIGHT_MIN) {
         return;
     }
     let charts = if area.height >= HEIGHT_OF_TALL_CHARTS { 5 } else { 2 };
@@ -64,7 +63,12 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) {
     draw_body(frame, body, model, &theme);
     draw_footer(frame, footer, model, &theme);
     if model.shows_help {
-        draw_help(frame, area, &theme);
+        let place = screen::centred(area, HELP_WIDTH, HELP.len() as u16 + 2);
+        frame.render_widget(Clear, place);
+        frame.render_widget(
+            screen::help(HELP, &theme).block(Block::bordered().title(" Keys ")),
+            place,
+        );
     }
 }
 
@@ -137,26 +141,4 @@ fn draw_footer(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme) 
             area,
         );
     }
-}
-
-fn draw_help(frame: &mut Frame<'_>, area: Rect, theme: &Theme) {
-    let lines: Vec<Line<'_>> = HELP
-        .iter()
-        .map(|(keys, what)| {
-            Line::from(vec![
-                Span::raw(format!(" {keys:<30}")),
-                Span::styled(*what, theme.label()),
-            ])
-        })
-        .collect();
-    let height = lines.len() as u16 + 2;
-    let width = 82.min(area.width);
-    let place = Rect {
-        x: (area.width - width) / 2,
-        y: area.height.saturating_sub(height) / 2,
-        width,
-        height: height.min(area.height),
-    };
-    frame.render_widget(Clear, place);
-    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" Keys ")), place);
 }

@@ -3,6 +3,7 @@
 use super::super::data::Item;
 use super::super::editor::Editor;
 use super::{Command, Effect, Entry, Focus, Model, Prompt, PromptKind, Question, Screen, Work};
+use crate::screen::Key;
 
 /// Rows that the keys for a page move.
 const PAGE_ROWS: isize = 10;
@@ -11,31 +12,6 @@ const FRAME_COLUMNS: u16 = 6;
 
 /// Characters do nothing in the list for so long after an answer was sent from it.
 const AFTER_SENDING_MS: u64 = 1_000;
-
-/// A key of the terminal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Key {
-    Char(char),
-    Ctrl(char),
-    Alt(char),
-    Up,
-    Down,
-    Left,
-    Right,
-    WordLeft,
-    WordRight,
-    Home,
-    End,
-    PageUp,
-    PageDown,
-    Enter,
-    Escape,
-    Backspace,
-    Delete,
-    Tab,
-    BackTab,
-    Paste(String),
-}
 
 impl Model {
     /// What a key does.

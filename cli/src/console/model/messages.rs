@@ -1,8 +1,8 @@
 //! What the person and agents write to each other. Pure.
 
 use super::super::data::{Inbox, Message};
-use super::keys::Key;
 use super::{Command, Effect, Model, Notice, PromptKind, Screen};
+use crate::screen::Key;
 
 /// Rows that the keys for a page move.
 const PAGE_ROWS: usize = 10;

@@ -7,7 +7,7 @@ use ratatui::widgets::{Block, Paragraph};
 
 use super::super::data::Question;
 use super::super::model::{Entry, Focus, Model};
-use crate::theme::Theme;
+use crate::screen::Theme;
 
 /// Draws the box with the text and its cursor.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, question: &Question, theme: &Theme) {

@@ -10,8 +10,8 @@ use unicode_width::UnicodeWidthStr;
 use super::super::data::{Answer, Item, Question};
 use super::super::model::{Entry, Focus, Model};
 use super::text::{ago, draw_scrolled, long_age, name, one_line, prose};
+use crate::screen::Theme;
 use crate::table::cut;
-use crate::theme::Theme;
 
 /// The longest label of an option that is shown, in columns.
 const LABEL_COLUMNS: usize = 60;

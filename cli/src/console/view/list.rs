@@ -10,8 +10,8 @@ use unicode_width::UnicodeWidthStr;
 use super::super::data::{Question, Urgency, Yap};
 use super::super::model::{Connection, Focus, Model};
 use super::text::{age, clock, day_and_clock, draw_scrolled, name, one_line, prose};
+use crate::screen::Theme;
 use crate::table::cut;
-use crate::theme::Theme;
 
 const ASKER_COLUMNS: usize = 12;
 const WHOSE_COLUMNS: usize = 16;

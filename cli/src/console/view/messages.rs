@@ -10,7 +10,7 @@ use super::super::data::Message;
 use super::super::model::Model;
 use super::list::selectable_row;
 use super::text::{day_and_clock, name, prose};
-use crate::theme::Theme;
+use crate::screen::Theme;
 
 /// Lines of one message that is not selected.
 const LINES_MAX: usize = 3;

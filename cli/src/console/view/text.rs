@@ -7,9 +7,9 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
 use super::super::editor::wrapped;
+use crate::screen::Theme;
 use crate::short::screen_time;
 use crate::table::{escaped, shortened};
-use crate::theme::Theme;
 
 /// The longest name that is shown, in characters.
 const NAME_CHARS_MAX: usize = 60;

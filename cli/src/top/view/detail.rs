@@ -8,8 +8,8 @@ use ratatui::widgets::{Paragraph, Wrap};
 
 use super::list::draw_grid;
 use crate::operate::{LifePage, Session};
+use crate::screen::{Theme, shown_text};
 use crate::short::{SCREENS_ARE_UTC, exact_time, screen_time};
-use crate::theme::{Theme, shown_text};
 use crate::top::data::Detail;
 use crate::top::grid::Sort;
 use crate::top::model::Model;

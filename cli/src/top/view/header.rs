@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
 
-use crate::theme::{Theme, shown_text};
+use crate::screen::{Theme, shown_text};
 use crate::top::data::{BrokerStats, Latency, Stats};
 use crate::top::model::Model;
 

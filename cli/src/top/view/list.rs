@@ -6,8 +6,8 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 use ratatui::widgets::{Paragraph, Row as TableRow, Table};
 
+use crate::screen::Theme;
 use crate::table::{cut, fit};
-use crate::theme::Theme;
 use crate::top::grid::{Grid, Sort};
 
 /// Draws the part of a list in which the selected row is.
