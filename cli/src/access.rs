@@ -28,7 +28,7 @@ const KEY_ADVICE: &str = "\
 Prefer the variable or --key-file:
 other users of this machine see the flags of a process";
 
-/// The flags of every command that calls a broker. They may be before or after the command.
+/// The flags of every command that calls a broker.
 pub fn flags() -> [Arg; 6] {
     let [url, context, key, key_file, insecure] = broker_flags();
     let json = Arg::new("json")
@@ -116,8 +116,8 @@ pub fn with_url_help(flags: impl IntoIterator<Item = Arg>, help: String) -> impl
 ///
 /// # Errors
 /// One line for the user: the contexts cannot be read, or there is no such context.
-pub fn names_broker(levels: [&ArgMatches; 2], env: &EnvVars, uses_current: bool) -> Result<bool, String> {
-    place(levels, env, uses_current).map(|place| !matches!(place, Place::Default))
+pub fn names_broker(matches: &ArgMatches, env: &EnvVars, uses_current: bool) -> Result<bool, String> {
+    place(matches, env, uses_current).map(|place| !matches!(place, Place::Default))
 }
 
 /// Where the address of a broker comes from.
@@ -132,21 +132,18 @@ pub enum Place {
 ///
 /// # Errors
 /// Those of [`names_broker`].
-pub fn place(levels: [&ArgMatches; 2], env: &EnvVars, uses_current: bool) -> Result<Place, String> {
+pub fn place(matches: &ArgMatches, env: &EnvVars, uses_current: bool) -> Result<Place, String> {
     let of_name = |contexts: &Contexts, name: &str| {
         if name == OWN {
             return Ok(Place::Default);
         }
         contexts.find(name).cloned().map(Place::Context)
     };
-    // The flag nearer to the end of the command line holds.
-    for level in levels {
-        if let Some(url) = level.get_one::<OsString>("url") {
-            return Ok(Place::Url(url.to_string_lossy().into_owned(), "--url"));
-        }
-        if let Some(name) = level.get_one::<String>("context") {
-            return of_name(&Contexts::read()?, name);
-        }
+    if let Some(url) = matches.get_one::<OsString>("url") {
+        return Ok(Place::Url(url.to_string_lossy().into_owned(), "--url"));
+    }
+    if let Some(name) = matches.get_one::<String>("context") {
+        return of_name(&Contexts::read()?, name);
     }
     if let Some(url) = variable(env, URL_ENV) {
         return Ok(Place::Url(url.to_string_lossy().into_owned(), URL_ENV));
@@ -177,24 +174,22 @@ pub struct BrokerAccess {
 pub type EnvVars = [(OsString, OsString)];
 
 impl BrokerAccess {
-    /// Reads the access from flags and environment. Flags win over the environment, the first matches over the second.
+    /// Reads the access from flags and environment. Flags win over the environment.
     ///
     /// # Errors
     /// One line for the user: the URL or key is unusable, or the key would be sent in clear text to another machine.
-    pub fn read(levels: [&ArgMatches; 2], env: &EnvVars) -> Result<Self, String> {
-        let (url, context) = match place(levels, env, true)? {
+    pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<Self, String> {
+        let (url, context) = match place(matches, env, true)? {
             Place::Url(url, source) => (BrokerUrl::parse(&url, source)?, Context::default()),
             Place::Context(context) => (BrokerUrl::parse(&context.url, "the context")?, context),
             Place::Default => (BrokerUrl::parse(URL_DEFAULT, DEFAULT)?, Context::default()),
         };
-        let given = levels
-            .iter()
-            .find(|level| level.contains_id("key") || level.contains_id("key-file"));
-        let key = match (&given, &context.key_file) {
-            (None, Some(file)) => Some(read_key_file(file.as_os_str(), "the context")?),
-            _ => read_key(given.unwrap_or(&levels[0]), env)?,
+        let is_given = matches.contains_id("key") || matches.contains_id("key-file");
+        let key = match &context.key_file {
+            Some(file) if !is_given => Some(read_key_file(file.as_os_str(), "the context")?),
+            _ => read_key(matches, env)?,
         };
-        let insecure = context.insecure || levels.iter().any(|level| level.get_flag("insecure"));
+        let insecure = context.insecure || matches.get_flag("insecure");
         if key.is_some() && url.is_cleartext_remote && !insecure {
             return Err(format!(
                 "url = {} ({}) is not allowed with a key: the network could read it; \

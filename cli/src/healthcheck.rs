@@ -65,8 +65,8 @@ pub struct HealthCheck {
 ///
 /// # Errors
 /// [`CliError::Usage`] when the URL or the port cannot be used.
-pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<HealthCheck, CliError> {
-    let place = access::place([matches, before], env, false).map_err(CliError::Usage)?;
+pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<HealthCheck, CliError> {
+    let place = access::place(matches, env, false).map_err(CliError::Usage)?;
     let probe = matches.get_one::<String>("probe");
     let url = match place {
         Place::Url(url, source) => BrokerUrl::parse(&url, source),

@@ -60,8 +60,8 @@ pub struct ConfigEntry {
 ///
 /// # Errors
 /// [`CliError::Usage`] when the URL cannot be used, or the client's file has the other format.
-pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<ConfigEntry, CliError> {
-    let wanted = read_wanted(matches, before, env, false)?;
+pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<ConfigEntry, CliError> {
+    let wanted = read_wanted(matches, env, false)?;
     if let Some(reason) = wanted.impossible() {
         return Err(CliError::Usage(reason));
     }

@@ -156,12 +156,7 @@ pub fn variable(env: &EnvVars, name: &str) -> Option<OsString> {
 ///
 /// # Errors
 /// [`CliError::Usage`] when the URL cannot be used.
-pub fn read(
-    matches: &ArgMatches,
-    before: &ArgMatches,
-    env: &EnvVars,
-    is_for_project: bool,
-) -> Result<Wanted, CliError> {
+pub fn read(matches: &ArgMatches, env: &EnvVars, is_for_project: bool) -> Result<Wanted, CliError> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let client = text("client").and_then(|word| AgentClient::of_word(&word));
     let client = client.ok_or_else(|| CliError::Usage("the client is missing".to_owned()))?;
@@ -169,7 +164,7 @@ pub fn read(
     let no_variables: &EnvVars = &[];
     let env_of_place = if instance.is_some() { no_variables } else { env };
     // An entry is for the broker that its own words name, not for the one that a person uses at the moment.
-    let place = place([matches, before], env_of_place, false).map_err(CliError::Usage)?;
+    let place = place(matches, env_of_place, false).map_err(CliError::Usage)?;
     let url = match place {
         Place::Url(url, source) => Some(BrokerUrl::parse(&url, source)),
         Place::Context(context) => Some(BrokerUrl::parse(&context.url, "the context")),

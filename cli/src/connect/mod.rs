@@ -142,16 +142,15 @@ enum Broker {
     Remote(BrokerAccess),
 }
 
-/// Reads the arguments. `before` holds the flags before the command.
+/// Reads the arguments.
 ///
 /// # Errors
 /// [`CliError::Usage`] with one line for the user.
-pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<Connect, CliError> {
+pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<Connect, CliError> {
     let usage = |line: String| CliError::Usage(redact_keys(&line));
     let variable = |name: &str| access::variable(env, name)?.to_str().map(str::to_owned);
-    let levels = [matches, before];
     // An agent changes its broker by its own entry alone, not by what a person uses at the moment.
-    let is_remote = access::names_broker(levels, env, false).map_err(usage)?;
+    let is_remote = access::names_broker(matches, env, false).map_err(usage)?;
     let broker = if is_remote {
         if let Some(flag) = ["instance", "no-start", "wake", "wake-tmux"]
             .into_iter()
@@ -161,7 +160,7 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
                 "--{flag} is for the broker of this user, and --url, --context or a variable names another"
             )));
         }
-        Broker::Remote(BrokerAccess::read(levels, env).map_err(usage)?)
+        Broker::Remote(BrokerAccess::read(matches, env).map_err(usage)?)
     } else {
         let instance = given(matches, "instance").map_or(Ok(Instance::default()), |name| {
             let refused = |allowed| {

@@ -101,20 +101,14 @@ pub fn command() -> Command {
         .after_help(EXIT_CODES)
 }
 
-/// Reads the arguments. `before` holds the flags before the command.
+/// Reads the arguments.
 ///
 /// # Errors
 /// [`CliError::Usage`] with one line for the user.
-pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<Console, CliError> {
+pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<Console, CliError> {
     let usage = |line: String| CliError::Usage(redact_keys(&line));
-    if before.get_flag("json") {
-        return Err(usage(
-            "--json is not known before console; see mcp-broker desk list --json".to_owned(),
-        ));
-    }
-    let levels = [matches, before];
-    let access = BrokerAccess::read(levels, env).map_err(usage)?;
-    let place = if access::names_broker(levels, env, true).map_err(usage)? {
+    let access = BrokerAccess::read(matches, env).map_err(usage)?;
+    let place = if access::names_broker(matches, env, true).map_err(usage)? {
         Place::Given(access)
     } else {
         let paths = LocalPaths::of(&Instance::default()).map_err(|error| usage(error.to_string()))?;

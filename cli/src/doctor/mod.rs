@@ -17,7 +17,6 @@ mod setup;
 mod storage;
 
 use std::{
-    ffi::OsString,
     process::ExitCode,
     sync::{
         Arc,
@@ -30,7 +29,7 @@ use std::{
 use clap::{ArgMatches, Command};
 
 use super::{
-    access::{self, BrokerAccess},
+    access::{self, BrokerAccess, EnvVars},
     error::CliError,
     output::print,
     serve,
@@ -93,12 +92,12 @@ pub struct Doctor {
 ///
 /// # Errors
 /// [`CliError::Usage`] when the URL or the key cannot be used.
-pub fn read(mut matches: ArgMatches, before: &ArgMatches, env: Vec<(OsString, OsString)>) -> Result<Doctor, CliError> {
-    let access = BrokerAccess::read([&matches, before], &env).map_err(CliError::Usage)?;
-    let is_url_given = access::names_broker([&matches, before], &env, true).map_err(CliError::Usage)?;
-    let is_json = matches.get_flag("json") || before.get_flag("json");
+pub fn read(mut matches: ArgMatches, env: &EnvVars) -> Result<Doctor, CliError> {
+    let access = BrokerAccess::read(&matches, env).map_err(CliError::Usage)?;
+    let is_url_given = access::names_broker(&matches, env, true).map_err(CliError::Usage)?;
+    let is_json = matches.get_flag("json");
     let (file, flags) = serve::given_settings(&mut matches);
-    let setup = Setup::read(file, flags, env, access, is_url_given).map_err(CliError::Usage)?;
+    let setup = Setup::read(file, flags, env.to_vec(), access, is_url_given).map_err(CliError::Usage)?;
     Ok(Doctor { setup, is_json })
 }
 

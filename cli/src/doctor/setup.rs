@@ -89,7 +89,7 @@ impl Setup {
         let matches = clap::Command::new("test")
             .args(crate::access::broker_flags())
             .get_matches_from(["test"]);
-        let access = BrokerAccess::read([&matches, &matches], &[]).unwrap();
+        let access = BrokerAccess::read(&matches, &[]).unwrap();
         Self::read(None, Vec::new(), Vec::new(), access, false).unwrap()
     }
 }

@@ -9,18 +9,18 @@ mod options;
 mod report;
 mod serve;
 
-use crate::broker::Broker;
-use std::{ffi::OsString, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command};
 use serde_json::{Value, json};
 
 use super::{
+    call::Call,
     error::CliError,
     flags::{choice, duration, number, switch, text},
     output::{Output, print},
-    tool_calls::{self, Call, Repl, Target},
+    tool_calls::{self, Target},
 };
 use common::{
     exit,
@@ -63,19 +63,11 @@ only with mcp-broker connect --instance dev/NAME.
   mcp-broker dev stop --name try";
 
 /// The command whose subcommands are aliases of those of `dev`.
-const ALIASES: &str = "mcp";
+pub const ALIASES: &str = "mcp";
 /// What an alias has before the word of `dev`.
 const ALIAS_PREFIX: &str = "dev-";
 /// Another name of the transport `fifo`.
 const PIPE: &str = "pipe";
-
-/// The commands of `local` that are also commands of the program.
-const OF_USER: [&str; 5] = ["start", "stop", "restart", "status", "logs"];
-
-/// `local`, `dev`, and those of `local` that need no group.
-pub fn commands() -> impl Iterator<Item = Command> {
-    [local_command(), dev_command()].into_iter().chain(of_user())
-}
 
 /// The words of an earlier tool for the commands of `dev`, hidden from the help: `mcp dev-start` and so on.
 pub fn aliases() -> Command {
@@ -101,7 +93,8 @@ pub fn aliases() -> Command {
         .subcommands(aliases)
 }
 
-fn local_command() -> Command {
+/// `local` with its subcommands.
+pub fn command() -> Command {
     let serve = Command::new("serve")
         .hide(true)
         .about("Run the broker of this user; mcp-broker connect and mcp-broker start do so")
@@ -111,25 +104,30 @@ fn local_command() -> Command {
         .long_about(LOCAL_ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands(of_user())
+        .subcommands(commands_of_user())
         .subcommand(serve)
         .after_help(CODES)
 }
 
-/// The commands for the broker of the user.
-fn of_user() -> [Command; 5] {
+/// A command for the broker of the user.
+pub fn of_user(name: &str) -> Command {
+    let mut commands = commands_of_user().into_iter();
+    commands.find(|command| command.get_name() == name).unwrap_or_default()
+}
+
+fn commands_of_user() -> [Command; 5] {
     [
-        command(
+        subcommand(
             "start",
             "Start the broker of this user unless it runs, and wait until it serves, at most 30 s",
         )
         .args([instance(), json_flag()]),
-        command(
+        subcommand(
             "stop",
             "Stop the broker of this user once the requests in progress are finished",
         )
         .args([instance(), grace()]),
-        command(
+        subcommand(
             "restart",
             "Stop the broker of this user and start it again; agents reconnect automatically",
         )
@@ -139,14 +137,15 @@ fn of_user() -> [Command; 5] {
     ]
 }
 
-fn dev_command() -> Command {
+/// `dev` with its subcommands.
+pub fn dev_command() -> Command {
     Command::new("dev")
         .about("Start, stop and show brokers for development on this machine, as many as you like")
         .long_about(DEV_ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(
-            command("start", "Start a broker for development and wait until it serves").args([
+            subcommand("start", "Start a broker for development and wait until it serves").args([
                 name(),
                 choice(
                     "transport",
@@ -176,9 +175,13 @@ fn dev_command() -> Command {
                 json_flag(),
             ]),
         )
-        .subcommand(command("stop", "Stop a broker for development").args([name(), all("Stop all of them"), grace()]))
+        .subcommand(subcommand("stop", "Stop a broker for development").args([
+            name(),
+            all("Stop all of them"),
+            grace(),
+        ]))
         .subcommand(
-            command(
+            subcommand(
                 "restart",
                 "Stop a broker for development and start it with the same options",
             )
@@ -190,7 +193,7 @@ fn dev_command() -> Command {
         )
         .subcommand(logs_command().arg(name()))
         .subcommand(
-            command(
+            subcommand(
                 "cleanup",
                 "Remove the runtime folders of brokers for development that do not run; stop none",
             )
@@ -206,7 +209,7 @@ fn dev_command() -> Command {
         .after_help(CODES)
 }
 
-fn command(name: &'static str, about: &'static str) -> Command {
+fn subcommand(name: &'static str, about: &'static str) -> Command {
     Command::new(name).about(about).after_help(CODES)
 }
 
@@ -221,7 +224,7 @@ fn status_command(name: &'static str, about: &'static str) -> Command {
 }
 
 fn logs_command() -> Command {
-    command("logs", "Show the last lines of the log of the broker").args([
+    subcommand("logs", "Show the last lines of the log of the broker").args([
         switch("follow", "Print each new line until Ctrl-C").short('f'),
         number("lines", 0, "How many of the last lines are shown")
             .short('n')
@@ -264,170 +267,124 @@ fn json_flag() -> Arg {
     switch("json", "Print the result as one line of JSON")
 }
 
-/// What to do with which brokers.
-#[derive(Debug)]
-pub struct LocalCommand {
-    verb: Verb,
-    output: Output,
-}
-
-#[derive(Debug)]
-enum Verb {
-    Serve(LocalServe),
-    Start(Instance),
-    StartDev(Instance, DevOptions),
-    Stop(Vec<Instance>, Duration),
-    Restart {
-        instance: Instance,
-        grace: Duration,
-        env: Vec<(OsString, OsString)>,
-    },
-    /// The second part: several may be shown.
-    Status(Vec<Instance>, bool),
-    Logs(Instance, Logs),
-    CleanUp {
-        is_dry: bool,
-    },
-    Call(Call),
-    Repl(Repl),
-}
-
-/// Whether this is one of these commands.
-pub fn is_known(name: &str) -> bool {
-    ["local", "dev", ALIASES].contains(&name) || OF_USER.contains(&name)
-}
-
-/// Reads the arguments of one of these commands.
+/// Runs the command of a name and returns the exit code of the process.
 ///
 /// # Errors
-/// The folder of the brokers for development cannot be read.
-pub fn read(name: &str, matches: &ArgMatches, env: Vec<(OsString, OsString)>) -> Result<LocalCommand, CliError> {
-    let (word, below) = match matches.subcommand() {
-        Some((word, below)) => (word, below),
-        None => (name, matches),
-    };
+/// What went wrong, for the user.
+pub fn run(name: &str, call: Call<'_>) -> Result<ExitCode, CliError> {
+    let (word, below) = call.matches.subcommand().unwrap_or((name, &call.matches));
     let (name, word) = match word.strip_prefix(ALIAS_PREFIX) {
         Some(word) if name == ALIASES => ("dev", word),
         _ => (name, word),
     };
-    let has = |flag: &str| below.try_get_one::<bool>(flag).ok().flatten().copied().unwrap_or(false);
-    let output = Output::new(has("json"), has("wide"), &env);
+    let output = Output::new(has(below, "json"), has(below, "wide"), call.env);
     let key = if name == "dev" { "name" } else { "instance" };
-    let one = || {
-        below
-            .try_get_one::<Instance>(key)
-            .ok()
-            .flatten()
-            .cloned()
-            .unwrap_or_default()
-    };
-    let many = || if has("all") { dev_instances() } else { Ok(vec![one()]) };
-    let grace = || {
-        below
-            .get_one::<u64>("grace")
-            .map_or(GRACE, |&seconds| Duration::from_secs(seconds))
-    };
-    let verb = match (name, word) {
-        (_, "serve") => Verb::Serve(LocalServe {
-            instance: one(),
-            is_foreground: false,
-            env,
-        }),
-        ("dev", "start") => {
-            let option = |flag: &str| below.get_one::<String>(flag).cloned().unwrap_or_default();
-            let transport = match option("transport") {
-                word if word == PIPE => "fifo".to_owned(),
-                word => word,
-            };
-            let options = DevOptions {
-                transport,
-                http: option("http"),
-                storage: option("storage"),
-            };
-            if has("foreground") {
-                options.write(&paths_of(&one())?)?;
-                Verb::Serve(LocalServe {
-                    instance: one(),
-                    is_foreground: true,
-                    env,
-                })
-            } else {
-                Verb::StartDev(one(), options)
+    let instance = below.try_get_one::<Instance>(key).ok().flatten();
+    let instance = instance.cloned().unwrap_or_default();
+    let grace = || Duration::from_secs(below.get_one::<u64>("grace").copied().unwrap_or(GRACE.as_secs()));
+    match (name, word) {
+        (_, "serve") => return Ok(serve_here(instance, false, &call)),
+        ("dev", "start") => return start_for_development(instance, below, &output, &call),
+        (_, "start") => started(&instance, start, &output)?,
+        (_, "stop") => {
+            for instance in chosen(instance, below)? {
+                let stopped = end(&instance, grace())?;
+                print(&ended_text(&instance, stopped))?;
             }
         }
-        (_, "start") => Verb::Start(one()),
-        (_, "stop") => Verb::Stop(many()?, grace()),
-        (_, "restart") => Verb::Restart {
-            instance: one(),
-            grace: grace(),
-            env,
-        },
-        (_, "logs") => Verb::Logs(
-            one(),
-            Logs {
+        (_, "restart") => {
+            // What cannot start again is not stopped.
+            serve::check_settings(&instance, call.env.to_vec()).map_err(|line| {
+                CliError::Usage(format!(
+                    "{line}; nothing was restarted, and a running broker keeps running"
+                ))
+            })?;
+            end(&instance, grace())?;
+            started(&instance, start, &output)?;
+        }
+        (_, "logs") => {
+            let logs = Logs {
                 lines_max: below.get_one::<u32>("lines").copied().unwrap_or(LINES) as usize,
-                follows: has("follow"),
-                form: Form::wanted(&output, has("utc")),
-            },
-        ),
-        (_, "call") => Verb::Call(tool_calls::read_call(below, Target::Instance(one()))),
-        (_, "repl") => Verb::Repl(Repl {
-            target: Target::Instance(one()),
-        }),
-        (_, "cleanup") => Verb::CleanUp { is_dry: has("dry-run") },
-        _ => Verb::Status(many()?, has("all")),
-    };
-    Ok(LocalCommand { verb, output })
+                follows: has(below, "follow"),
+                form: Form::wanted(&output, has(below, "utc")),
+            };
+            logs.show(&LocalPaths::look_up(&instance)?)?;
+        }
+        (_, tool_calls::CALL) => return tool_calls::read_call(below, Target::Instance(instance)).run(),
+        (_, tool_calls::REPL) => return tool_calls::read_repl(Target::Instance(instance)).run(),
+        (_, "cleanup") => clean_up_and_say(has(below, "dry-run"), &output)?,
+        _ => return status(&chosen(instance, below)?, has(below, "all"), &output),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
-impl LocalCommand {
-    /// Runs the command and returns the exit code of the process.
-    ///
-    /// # Errors
-    /// What went wrong, for the user.
-    pub fn run(self, broker: &dyn Broker) -> Result<ExitCode, CliError> {
-        let Self { verb, output } = self;
-        match verb {
-            Verb::Call(call) => return call.run(),
-            Verb::Repl(repl) => return repl.run(),
-            Verb::Serve(serve) => return Ok(serve::run(serve, broker)),
-            Verb::Start(instance) => started(&instance, start, &output)?,
-            Verb::StartDev(instance, options) => started(&instance, |paths| start_dev(paths, &options), &output)?,
-            Verb::Stop(instances, grace) => {
-                for instance in instances {
-                    let stopped = end(&instance, grace)?;
-                    print(&ended_text(&instance, stopped))?;
-                }
-            }
-            Verb::Restart { instance, grace, env } => {
-                // What cannot start again is not stopped.
-                serve::check_settings(&instance, env).map_err(|line| {
-                    CliError::Usage(format!(
-                        "{line}; nothing was restarted, and a running broker keeps running"
-                    ))
-                })?;
-                end(&instance, grace)?;
-                started(&instance, start, &output)?;
-            }
-            Verb::Status(instances, has_many) => return status(&instances, has_many, &output),
-            Verb::Logs(instance, logs) => logs.show(&LocalPaths::look_up(&instance)?)?,
-            Verb::CleanUp { is_dry } => {
-                let removed = clean_up(is_dry)?;
-                if output.json {
-                    print(&format!("{}\n", json!({ "removed": removed })))?;
-                } else {
-                    let verb = if is_dry { "would remove" } else { "removed" };
-                    for file in &removed {
-                        print(&format!("{verb} {file}\n"))?;
-                    }
-                    if removed.is_empty() {
-                        print("nothing to remove\n")?;
-                    }
-                }
-            }
-        }
-        Ok(ExitCode::SUCCESS)
+/// Whether a command has a switch and it is given.
+fn has(matches: &ArgMatches, switch: &str) -> bool {
+    matches
+        .try_get_one::<bool>(switch)
+        .ok()
+        .flatten()
+        .copied()
+        .unwrap_or(false)
+}
+
+/// One broker, or all for development.
+fn chosen(instance: Instance, matches: &ArgMatches) -> Result<Vec<Instance>, CliError> {
+    if has(matches, "all") {
+        dev_instances()
+    } else {
+        Ok(vec![instance])
     }
+}
+
+/// Runs a broker in this process.
+fn serve_here(instance: Instance, is_foreground: bool, call: &Call<'_>) -> ExitCode {
+    let serve = LocalServe {
+        instance,
+        is_foreground,
+        env: call.env.to_vec(),
+    };
+    serve::run(serve, call.broker)
+}
+
+fn start_for_development(
+    instance: Instance,
+    matches: &ArgMatches,
+    output: &Output,
+    call: &Call<'_>,
+) -> Result<ExitCode, CliError> {
+    let option = |flag: &str| matches.get_one::<String>(flag).cloned().unwrap_or_default();
+    let transport = match option("transport") {
+        word if word == PIPE => "fifo".to_owned(),
+        word => word,
+    };
+    let options = DevOptions {
+        transport,
+        http: option("http"),
+        storage: option("storage"),
+    };
+    if has(matches, "foreground") {
+        options.write(&paths_of(&instance)?)?;
+        return Ok(serve_here(instance, true, call));
+    }
+    started(&instance, |paths| start_dev(paths, &options), output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Removes what brokers for development have left, and says what.
+fn clean_up_and_say(is_dry: bool, output: &Output) -> Result<(), CliError> {
+    let removed = clean_up(is_dry)?;
+    if output.json {
+        return print(&format!("{}\n", json!({ "removed": removed })));
+    }
+    let verb = if is_dry { "would remove" } else { "removed" };
+    for file in &removed {
+        print(&format!("{verb} {file}\n"))?;
+    }
+    if removed.is_empty() {
+        print("nothing to remove\n")?;
+    }
+    Ok(())
 }
 
 /// Starts a broker and prints its report.

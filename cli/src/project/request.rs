@@ -1,7 +1,5 @@
 //! Turns the arguments of `project` into a request. It does no I/O.
 
-use std::ffi::OsString;
-
 use clap::ArgMatches;
 use serde_json::{Map, Value, json};
 use ureq::http::Method;
@@ -30,31 +28,25 @@ pub struct ProjectCommand {
 ///
 /// # Errors
 /// [`CliError::Usage`] with one line for the user.
-pub fn read(
-    matches: ArgMatches,
-    before: &ArgMatches,
-    env: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<ProjectCommand, CliError> {
-    let env: Vec<_> = env.into_iter().collect();
-    read_command(matches, before, &env).map_err(|line| CliError::Usage(redact_keys(&line)))
+pub fn read(matches: ArgMatches, env: &EnvVars) -> Result<ProjectCommand, CliError> {
+    read_command(matches, env).map_err(|line| CliError::Usage(redact_keys(&line)))
 }
 
-/// `before` holds the flags before the command.
-fn read_command(mut matches: ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<ProjectCommand, String> {
+fn read_command(mut matches: ArgMatches, env: &EnvVars) -> Result<ProjectCommand, String> {
     let Some((name, matches)) = matches.remove_subcommand() else {
         return Err("no command after project".to_owned());
     };
     // These commands name their project themselves.
     let access = BrokerAccess {
         project: None,
-        ..BrokerAccess::read([&matches, before], env)?
+        ..BrokerAccess::read(&matches, env)?
     };
     let (ask, view) = request(&name, &matches)?;
     let question = (name == "delete" && !matches.get_flag("yes")).then(|| {
         let id = escaped(&text(&matches, "id"));
         format!("Delete the project {id} with its sessions, protocols, messages and keys?")
     });
-    let json = matches.get_flag("json") || before.get_flag("json");
+    let json = matches.get_flag("json");
     Ok(ProjectCommand {
         access,
         request: ask,

@@ -99,9 +99,9 @@ enum Task {
 ///
 /// # Errors
 /// [`CliError::Usage`] when the client has no such file, or its file cannot hold such an entry.
-pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<Setup, CliError> {
+pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<Setup, CliError> {
     let project = matches.get_one::<PathBuf>("project");
-    let wanted = config_entry::read_wanted(matches, before, env, project.is_some())?;
+    let wanted = config_entry::read_wanted(matches, env, project.is_some())?;
     let task = if matches.get_flag("remove") {
         Task::Remove
     } else {
@@ -130,7 +130,7 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
         what,
         task,
         is_dry: matches.get_flag("print"),
-        is_json: matches.get_flag("json") || before.get_flag("json"),
+        is_json: matches.get_flag("json"),
     })
 }
 

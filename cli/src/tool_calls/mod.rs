@@ -8,8 +8,6 @@ mod caller;
 mod complete;
 mod repl;
 
-use std::process::ExitCode;
-
 use clap::{Arg, ArgMatches, Command};
 
 use super::access::{self, BrokerAccess, EnvVars};
@@ -18,9 +16,9 @@ use super::flags::text;
 use super::usage_errors::redact_keys;
 use common::local::Instance;
 
-pub use call::{Call, read as read_call};
+pub use call::read as read_call;
 pub use caller::Target;
-pub use repl::Repl;
+pub use repl::read as read_repl;
 
 /// The names of the commands.
 pub const CALL: &str = "call";
@@ -50,8 +48,17 @@ commands, tools and arguments. On a terminal the last 1,000 lines are kept in re
   mcp-broker repl
   echo 'list_sessions {\"status\": \"all\"}' | mcp-broker repl";
 
-/// `call` and `repl` for any broker.
-pub fn commands() -> [Command; 2] {
+/// `call` for any broker.
+pub fn call() -> Command {
+    for_any_broker(call_command())
+}
+
+/// `repl` for any broker.
+pub fn repl() -> Command {
+    for_any_broker(repl_command())
+}
+
+fn for_any_broker(command: Command) -> Command {
     let dev = Arg::new("dev")
         .long("dev")
         .value_name("NAME")
@@ -66,11 +73,9 @@ pub fn commands() -> [Command; 2] {
         .value_parser(Instance::parse)
         .conflicts_with_all(["dev", "url"])
         .help_heading("Broker");
-    [call_command(), repl_command()].map(|command| {
-        command
-            .args(access::with_broker_of_user(access::flags()))
-            .args([dev.clone(), instance.clone()])
-    })
+    command
+        .args(access::with_broker_of_user(access::flags()))
+        .args([dev, instance])
 }
 
 /// `call`, without the flags that say which broker.
@@ -90,51 +95,16 @@ pub fn repl_command() -> Command {
         .after_help(CODES)
 }
 
-/// A command with the broker that it calls.
-#[derive(Debug)]
-pub enum ToolCalls {
-    Call(Call),
-    Repl(Repl),
-}
-
-impl ToolCalls {
-    /// Runs the command and returns the exit code of the process.
-    ///
-    /// # Errors
-    /// What went wrong, for the user.
-    pub fn run(self) -> Result<ExitCode, CliError> {
-        match self {
-            Self::Call(call) => call.run(),
-            Self::Repl(repl) => repl.run(),
-        }
-    }
-}
-
-/// Whether this is one of these commands.
-pub fn is_known(name: &str) -> bool {
-    [CALL, REPL].contains(&name)
-}
-
-/// Reads the arguments of a command. `before` holds the flags before it.
+/// The broker that the flags name; without one that of the user.
 ///
 /// # Errors
 /// [`CliError::Usage`] with one line for the user.
-pub fn read(name: &str, matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<ToolCalls, CliError> {
-    let target = target(matches, before, env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
-    Ok(if name == CALL {
-        ToolCalls::Call(read_call(matches, target))
-    } else {
-        ToolCalls::Repl(Repl { target })
-    })
-}
-
-/// The broker that the flags name; without one that of the user.
-fn target(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<Target, String> {
+pub fn target(matches: &ArgMatches, env: &EnvVars) -> Result<Target, CliError> {
     let instance = |name: &str| matches.try_get_one::<Instance>(name).ok().flatten().cloned();
     if let Some(instance) = instance("dev").or_else(|| instance("instance")) {
         return Ok(Target::Instance(instance));
     }
-    let access = BrokerAccess::read([matches, before], env)?;
+    let access = BrokerAccess::read(matches, env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
     Ok(if access.url.is_default() {
         Target::OfUser(access)
     } else {

@@ -46,7 +46,12 @@ TOOL key=value ...        the same; a value is text, a number, true, false, null
 /// The broker whose tools are called.
 #[derive(Debug)]
 pub struct Repl {
-    pub target: Target,
+    target: Target,
+}
+
+/// The prompt for a broker.
+pub fn read(target: Target) -> Repl {
+    Repl { target }
 }
 
 impl Repl {

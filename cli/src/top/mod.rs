@@ -59,17 +59,13 @@ pub struct Top {
     term: Option<String>,
 }
 
-/// Reads the arguments. `before` holds the flags before the command.
+/// Reads the arguments.
 ///
 /// # Errors
 /// [`CliError::Usage`] with one line for the user.
-pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<Top, CliError> {
-    if before.get_flag("json") {
-        let line = "--json is not known before top; see mcp-broker sessions --json and mcp-broker tail --json";
-        return Err(CliError::Usage(line.to_owned()));
-    }
+pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<Top, CliError> {
     let seconds = matches.get_one::<u64>("interval").copied().unwrap_or(INTERVAL_SECONDS);
-    let access = BrokerAccess::read([matches, before], env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
+    let access = BrokerAccess::read(matches, env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
     let term = env.iter().find(|(name, _)| name == "TERM");
     Ok(Top {
         access,

@@ -1,7 +1,6 @@
 //! `gateway`: the backend MCP servers that the agents of a project share.
 //!
-//! Each file has one group of subcommands. A subcommand reads its arguments into a [`Job`], or into an [`Alone`] if it asks
-//! no broker.
+//! Each file has one group of subcommands. A subcommand that asks a broker reads its arguments into a [`Job`].
 
 mod backend;
 mod calls;
@@ -18,17 +17,13 @@ mod servers_file;
 mod tools;
 mod watch;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{ArgMatches, Command};
 
 use super::job::Job;
-use crate::broker::Broker;
-use crate::{error::CliError, output::EXIT_CODES, tool_calls};
-use entry::{Add, Remove};
-use import::Import;
-use run::Run;
-use watch::Watched;
+use crate::call::{Call, done};
+use crate::{error::CliError, operate, output::EXIT_CODES, tool_calls};
 
 /// The name of the command.
 pub const NAME: &str = "gateway";
@@ -79,49 +74,25 @@ fn with_exit_codes(subcommand: Command) -> Command {
     subcommand.after_help(EXIT_CODES)
 }
 
-/// A subcommand that asks no broker.
-#[derive(Debug)]
-pub enum Alone {
-    Add(Add),
-    Remove(Remove),
-    Import(Import),
-    Run(Run),
-    Watch(Box<Watched>),
-}
-
-/// Reads the arguments of a subcommand that asks no broker; `None` if it asks one.
+/// Runs the subcommand that the arguments name, and returns the exit code of the process.
 ///
 /// # Errors
-/// [`CliError::Usage`] with one line for the user.
-pub fn read_alone(matches: &ArgMatches, env: &[(OsString, OsString)]) -> Result<Option<Alone>, CliError> {
-    Ok(match matches.subcommand() {
-        Some((entry::ADD, below)) => Some(Alone::Add(entry::read_add(below)?)),
-        Some((entry::REMOVE, below)) => Some(Alone::Remove(entry::read_remove(below))),
-        Some((import::NAME, below)) => Some(Alone::Import(import::read(below))),
-        Some((run::NAME, below)) => Some(Alone::Run(run::read(below, env.to_vec())?)),
-        Some((watch::NAME, below)) => Some(Alone::Watch(Box::new(watch::read(below, env.to_vec())?))),
-        _ => None,
-    })
-}
-
-impl Alone {
-    /// Runs the subcommand, and returns the exit code of the process.
-    ///
-    /// # Errors
-    /// What went wrong, for the user.
-    pub fn run(self, broker: &dyn Broker) -> Result<ExitCode, CliError> {
-        match self {
-            Self::Add(add) => add.run().map(|()| ExitCode::SUCCESS),
-            Self::Remove(remove) => remove.run().map(|()| ExitCode::SUCCESS),
-            Self::Import(import) => import.run().map(|()| ExitCode::SUCCESS),
-            Self::Run(run) => run.run(broker),
-            Self::Watch(watched) => watched.run(broker),
-        }
+/// What went wrong, for the user.
+pub fn run(call: Call<'_>) -> Result<ExitCode, CliError> {
+    let Call { matches, env, broker } = call;
+    match matches.subcommand() {
+        Some((tool_calls::CALL, below)) => tool_calls::read_call(below, tool_calls::target(below, env)?).run(),
+        Some((entry::ADD, below)) => done(entry::read_add(below)?.run()),
+        Some((entry::REMOVE, below)) => done(entry::read_remove(below).run()),
+        Some((import::NAME, below)) => done(import::read(below).run()),
+        Some((run::NAME, below)) => run::read(below, env.to_vec())?.run(broker),
+        Some((watch::NAME, below)) => watch::read(below, env.to_vec())?.run(broker),
+        _ => done(operate::run(&*read(&matches), &matches, env)),
     }
 }
 
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
+/// Reads the arguments of a subcommand that asks a broker.
+fn read(matches: &ArgMatches) -> Box<dyn Job> {
     match matches.subcommand() {
         Some((list::SHOW, below)) => list::read_show(below),
         Some((tools::NAME, below)) => tools::read(below),

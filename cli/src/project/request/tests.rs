@@ -1,17 +1,28 @@
 //! Tests of the request that a `project` command line makes.
 
+use std::ffi::OsString;
+
 use super::*;
-use crate::{Action, parse};
+use crate::usage_errors::usage_error;
 
 const KEY: &str = "admin_k1abcdef_000102030405060708090a0b0c0d0e0f1011121314151617";
 
 fn command_in(env: &[(&str, &str)], words: &[&str]) -> ProjectCommand {
-    let args = ["mcp-broker", "project"].iter().chain(words).map(OsString::from);
-    let env = env.iter().map(|(name, value)| (name.into(), value.into()));
-    match parse(args, env) {
-        Ok(Action::Project(order)) => *order,
-        other => panic!("{other:?}"),
-    }
+    read_words(env, words).unwrap()
+}
+
+fn read_words(env: &[(&str, &str)], words: &[&str]) -> Result<ProjectCommand, CliError> {
+    let args: Vec<OsString> = ["mcp-broker", "project"]
+        .iter()
+        .chain(words)
+        .map(OsString::from)
+        .collect();
+    let env: Vec<_> = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let mut program = crate::command();
+    program.build();
+    let matches = program.try_get_matches_from_mut(&args);
+    let mut matches = matches.map_err(|error| usage_error(error, &program, &args))?;
+    read(matches.remove_subcommand().unwrap().1, &env)
 }
 
 /// Method, path and body of the request.
@@ -24,8 +35,7 @@ fn request_of(words: &[&str]) -> (String, Value) {
 }
 
 fn refusal(words: &[&str]) -> String {
-    let args = ["mcp-broker", "project"].iter().chain(words).map(OsString::from);
-    match parse(args, []) {
+    match read_words(&[], words) {
         Err(CliError::Usage(line)) => line,
         other => panic!("{other:?}"),
     }

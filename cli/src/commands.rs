@@ -1,0 +1,217 @@
+//! All commands, in the groups of the help. A command is its file, and its entry here.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Command};
+
+use super::access::{self, EnvVars};
+use super::broker::Broker;
+use super::call::{Call, done};
+use super::error::CliError;
+use super::operate::{self, Job, dead_letters, desk, gateway, inbox, messages, protocols, send, sessions, tail, wait};
+use super::{
+    completions, config_entry, connect, console, context, demo, doctor, healthcheck, hook, keygen, local, man, project,
+    serve, setup, tool_calls, top, usage_errors,
+};
+
+/// A command: its arguments with their help, and what reads and runs it.
+struct Entry {
+    name: &'static str,
+    command: fn() -> Command,
+    run: Run,
+}
+
+#[derive(Clone, Copy)]
+enum Run {
+    /// It reads its arguments itself.
+    Alone(fn(Call<'_>) -> Result<ExitCode, CliError>),
+    /// It asks a running broker, which the flags of [`operate::asking`] name.
+    Asking(fn(&ArgMatches) -> Box<dyn Job>),
+}
+
+const fn alone(name: &'static str, command: fn() -> Command, run: fn(Call<'_>) -> Result<ExitCode, CliError>) -> Entry {
+    let run = Run::Alone(run);
+    Entry { name, command, run }
+}
+
+const fn asking(name: &'static str, command: fn() -> Command, read: fn(&ArgMatches) -> Box<dyn Job>) -> Entry {
+    let run = Run::Asking(read);
+    Entry { name, command, run }
+}
+
+/// The groups with their commands, in the order of the help. The help shows no group without a heading.
+static GROUPS: [(&str, &[Entry]); 6] = [
+    (
+        "Agents",
+        &[
+            alone("setup", setup::command, |call| {
+                done(setup::run(&setup::read(&call.matches, call.env)?))
+            }),
+            alone(connect::NAME, connect::command, |call| {
+                done(connect::run(connect::read(&call.matches, call.env)?))
+            }),
+            alone(hook::NAME, hook::command, |call| hook::read(&call.matches)?.run()),
+            alone("config", config_entry::command, |call| {
+                done(config_entry::run(&config_entry::read(&call.matches, call.env)?))
+            }),
+            alone(gateway::NAME, || operate::asking(gateway::command()), gateway::run),
+        ],
+    ),
+    (
+        "People",
+        &[
+            alone(console::NAME, console::command, |call| {
+                done(console::run(console::read(&call.matches, call.env)?))
+            }),
+            asking(desk::NAME, desk::command, desk::read),
+            asking(send::NAME, send::command, send::read),
+            asking(inbox::NAME, inbox::command, inbox::read),
+            asking(wait::NAME, wait::command, wait::read),
+        ],
+    ),
+    (
+        "Look",
+        &[
+            alone("status", || local::of_user("status"), |call| local::run("status", call)),
+            alone("top", top::command, |call| {
+                done(top::run(top::read(&call.matches, call.env)?))
+            }),
+            asking(sessions::NAME, sessions::command, sessions::read),
+            asking(messages::NAME, messages::command, messages::read),
+            asking(dead_letters::NAME, dead_letters::command, dead_letters::read),
+            asking(protocols::NAME, protocols::command, protocols::read),
+            asking(tail::NAME, tail::command, tail::read),
+            alone("logs", || local::of_user("logs"), |call| local::run("logs", call)),
+        ],
+    ),
+    (
+        "Operate",
+        &[
+            alone("serve", serve::command, |call| {
+                Ok(serve::run(serve::read(call.matches, call.env.to_vec())?, call.broker))
+            }),
+            alone("start", || local::of_user("start"), |call| local::run("start", call)),
+            alone("stop", || local::of_user("stop"), |call| local::run("stop", call)),
+            alone(
+                "restart",
+                || local::of_user("restart"),
+                |call| local::run("restart", call),
+            ),
+            alone("local", local::command, |call| local::run("local", call)),
+            alone("project", project::command, |call| {
+                done(project::run(&project::read(call.matches, call.env)?))
+            }),
+            alone("keygen", keygen::command, |_| done(keygen::run())),
+            alone(context::NAME, context::command, |call| {
+                done(context::run(context::read(&call.matches)?))
+            }),
+            alone("doctor", doctor::command, |call| {
+                doctor::run(doctor::read(call.matches, call.env)?, call.broker)
+            }),
+            alone("healthcheck", healthcheck::command, |call| {
+                done(healthcheck::run(&healthcheck::read(&call.matches, call.env)?))
+            }),
+            alone("completions", completions::command, |call| {
+                done(completions::run(completions::read(&call.matches), all()))
+            }),
+            alone("man", man::command, |call| {
+                done(man::run(&man::read(&call.matches), all()))
+            }),
+        ],
+    ),
+    (
+        "Develop",
+        &[
+            alone("demo", demo::command, |call| {
+                done(demo::run(&demo::read(&call.matches), call.broker))
+            }),
+            alone("dev", local::dev_command, |call| local::run("dev", call)),
+            alone(tool_calls::CALL, tool_calls::call, |call| {
+                tool_calls::read_call(&call.matches, tool_calls::target(&call.matches, call.env)?).run()
+            }),
+            alone(tool_calls::REPL, tool_calls::repl, |call| {
+                tool_calls::read_repl(tool_calls::target(&call.matches, call.env)?).run()
+            }),
+        ],
+    ),
+    (
+        "",
+        &[alone(local::ALIASES, local::aliases, |call| {
+            local::run(local::ALIASES, call)
+        })],
+    ),
+];
+
+/// Runs the command that a command line names.
+///
+/// # Errors
+/// What went wrong, for the user.
+pub fn run(mut matches: ArgMatches, env: &EnvVars, broker: &'static dyn Broker) -> Result<ExitCode, CliError> {
+    let (name, matches) = matches.remove_subcommand().unwrap_or_default();
+    let mut entries = GROUPS.iter().flat_map(|(_, entries)| *entries);
+    match entries.find(|entry| entry.name == name).map(|entry| entry.run) {
+        Some(Run::Alone(run)) => run(Call { matches, env, broker }),
+        Some(Run::Asking(read)) => done(operate::run(&*read(&matches), &matches, env)),
+        None => Err(CliError::Usage(usage_errors::no_command(&all()))),
+    }
+}
+
+/// The program with all commands, flags and help texts. Its help shows the commands in their groups: clap has one heading
+/// for all.
+pub fn all() -> Command {
+    let program = Command::new("mcp-broker")
+        .about("A message broker for AI agents that speak MCP")
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
+        .after_help(format!(
+            "mcp-broker COMMAND --help describes a command.\n\n{}",
+            serve::EXIT_CODES
+        ));
+    // Which broker a command asks is said after the command.
+    let flags = access::with_broker_of_user(access::flags()).map(|flag| flag.global(false));
+    let options = program.clone().args(flags).help_template("{all-args}").render_help();
+    let styles = program.get_styles().clone();
+    let (header, literal) = (styles.get_header(), styles.get_literal());
+    let entries = || GROUPS.iter().flat_map(|(_, entries)| *entries);
+    let width = entries().map(|entry| entry.name.len()).max().unwrap_or_default();
+    let mut program = program.subcommand_required(true).arg_required_else_help(true);
+    let mut groups = String::new();
+    for (heading, entries) in &GROUPS {
+        let mut lines = String::new();
+        for entry in *entries {
+            let command = match entry.run {
+                Run::Alone(_) => (entry.command)(),
+                Run::Asking(_) => operate::asking((entry.command)()),
+            };
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let (name, space) = (entry.name, width - entry.name.len());
+            // Writing to a String cannot fail.
+            let _ = writeln!(lines, "  {literal}{name}{literal:#}{:space$}  {about}", "");
+            program = program.subcommand(command);
+        }
+        if !heading.is_empty() {
+            let _ = writeln!(groups, "{header}{heading}:{header:#}\n{lines}");
+        }
+    }
+    program.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{}{{after-help}}",
+        options.ansi().to_string().trim_end()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_has_the_name_of_its_command_and_a_group_unless_it_is_hidden() {
+        for (heading, entries) in &GROUPS {
+            for entry in *entries {
+                let command = (entry.command)();
+                assert_eq!(command.get_name(), entry.name);
+                assert_eq!(command.is_hide_set(), heading.is_empty(), "{}", entry.name);
+            }
+        }
+    }
+}
