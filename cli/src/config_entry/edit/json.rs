@@ -1,14 +1,15 @@
-//! Edits of JSON with comments. The parser says where things are; an edit cuts and inserts text there.
+//! Edits of objects and lists in JSON with comments. The parser says where things are; an edit cuts and inserts text there.
 //!
 //! [`insert`] marks what it makes by its spaces, so that [`remove`] can take back exactly that: an object that it makes has
-//! a space or a line break after its brace, and into an empty object that was there it writes directly after the brace.
+//! a space or a line break after its brace and a list none after its bracket; into an empty object that was there it writes
+//! directly after the brace, and into an empty list with a space before and after the item.
 
 use std::ops::Range;
 
-use jsonc_parser::ast::{Object, ObjectProp, Value as Node};
+use jsonc_parser::ast::{Object, Value as Node};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, parse_to_ast};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::members::Members;
 use crate::client_file::json_with_comments;
@@ -16,10 +17,13 @@ use crate::client_file::json_with_comments;
 /// The indentation of a text that has none.
 const INDENT: &str = "  ";
 
-/// What is inserted.
+/// What is inserted under the last of some keys.
+#[derive(Clone, Copy)]
 pub enum Item<'a> {
     Entry(&'a Members),
     Value(&'a Value),
+    /// An item of the list there.
+    Listed(&'a Value),
 }
 
 /// How new text is laid out.
@@ -30,29 +34,36 @@ enum Layout {
     OneLine,
 }
 
-/// The text with an item under the last of the keys. Objects that are missing on the way are made.
-pub fn insert(text: &str, keys: &[&str], item: &Item) -> Option<String> {
+/// The text with an item under the last of the keys. Objects and the list that are missing on the way are made.
+pub fn insert(text: &str, keys: &[&str], item: Item) -> Option<String> {
     let root = parse(text)?;
-    let Node::Object(root) = &root else { return None };
-    let (object, missing) = deepest(root, keys)?;
-    let shape = Shape::of(text, root);
-    let inside = object.range.start + 1;
-    let Some(last) = object.properties.last() else {
-        let is_root = object.range.start == root.range.start;
-        let (before, layout, after) = if is_root {
-            let line = format!("{}{}", shape.line_break, shape.indent);
-            (line, Layout::Lines(shape.indent.clone()), shape.line_break)
-        } else {
-            (String::new(), Layout::OneLine, "")
-        };
-        let new = shape.member(missing, item, &layout);
-        return Some(format!("{}{before}{new}{after}{}", &text[..inside], &text[inside..]));
+    let shape = Shape::of(text, root.as_object()?);
+    let (around, missing) = reach(&root, keys)?;
+    match (around, missing, item) {
+        (Node::Array(_), [], Item::Listed(_)) | (Node::Object(_), [_, ..], _) => {}
+        _ => return None,
+    }
+    let new = |layout: &Layout| match item {
+        Item::Listed(value) if missing.is_empty() => one_line(value),
+        item => shape.member(missing, item, layout),
     };
-    let tail = Tail::of(text, last.range.end);
-    let layout = match own_line_indent(text, last.range.start) {
+    let inside = around.range().start + 1;
+    let Some(last) = parts(around).pop() else {
+        let new = match around {
+            Node::Array(_) => format!(" {} ", new(&Layout::OneLine)),
+            _ if around.range() == root.range() => {
+                let (line_break, layout) = (shape.line_break, Layout::Lines(shape.indent.clone()));
+                format!("{line_break}{}{}{line_break}", shape.indent, new(&layout))
+            }
+            _ => new(&Layout::OneLine),
+        };
+        return Some(format!("{}{new}{}", &text[..inside], &text[inside..]));
+    };
+    let tail = Tail::of(text, last.end);
+    let layout = match own_line_indent(text, last.start) {
         Some(indent) => Layout::Lines(indent.to_owned()),
         None if tail.ends_in_line_comment => {
-            let indent = format!("{}{}", line_indent(text, object.range.start), shape.indent);
+            let indent = format!("{}{}", line_indent(text, inside - 1), shape.indent);
             Layout::Lines(indent)
         }
         None => Layout::OneLine,
@@ -61,97 +72,97 @@ pub fn insert(text: &str, keys: &[&str], item: &Item) -> Option<String> {
         Layout::Lines(indent) => format!("{}{indent}", shape.line_break),
         Layout::OneLine => " ".to_owned(),
     };
-    let new = shape.member(missing, item, &layout);
-    let end = last.range.end;
     let (comma, trailing) = if tail.comma.is_some() { ("", ",") } else { (",", "") };
     Some(format!(
-        "{}{comma}{}{space}{new}{trailing}{}",
-        &text[..end],
-        &text[end..tail.end],
+        "{}{comma}{}{space}{}{trailing}{}",
+        &text[..last.end],
+        &text[last.end..tail.end],
+        new(&layout),
         &text[tail.end..]
     ))
 }
 
-/// The text with another value under the last of the keys.
-pub fn replace(text: &str, keys: &[&str], value: &Value) -> Option<String> {
+/// The text with another value under the last of the keys, or with another item at an index of the list there.
+pub fn replace(text: &str, keys: &[&str], index: Option<usize>, value: &Value) -> Option<String> {
     let root = parse(text)?;
-    let (last, parents) = keys.split_last()?;
-    let object = parents
-        .iter()
-        .try_fold(root.as_object()?, |object, key| find(object, key)?.value.as_object())?;
-    let Range { start, end } = range_of(&find(object, last)?.value);
+    let (found, []) = reach(&root, keys)? else { return None };
+    let Range { start, end } = match index {
+        Some(index) => parts(found).get(index)?.clone(),
+        None => range_of(found),
+    };
     Some(format!("{}{}{}", &text[..start], one_line(value), &text[end..]))
 }
 
-/// The text without the item under the last of the keys, and without what [`insert`] would have made around it.
-pub fn remove(text: &str, keys: &[&str], item: &Item) -> Option<String> {
+/// The text without the item under the last of the keys, or at an index of the list there, and without what [`insert`] would
+/// have made around it.
+pub fn remove(text: &str, keys: &[&str], index: Option<usize>, item: Item) -> Option<String> {
     let root = parse(text)?;
-    let chain = chain(root.as_object()?, keys)?;
-    let is_alone = |level: usize| {
-        chain[level + 1..]
-            .iter()
-            .all(|(object, _)| object.properties.len() == 1)
-    };
-    for (object, index) in (0..chain.len())
+    let mut chain = Vec::new();
+    for level in 0..keys.len() {
+        let (around, []) = reach(&root, &keys[..level])? else {
+            return None;
+        };
+        let members = &around.as_object()?.properties;
+        chain.push((
+            around,
+            members.iter().rposition(|member| member.name.as_str() == keys[level])?,
+        ));
+    }
+    if let Some(index) = index {
+        chain.push((reach(&root, keys)?.0, index));
+    }
+    let is_alone = |level: usize| chain[level + 1..].iter().all(|(around, _)| parts(around).len() == 1);
+    for (around, index) in (0..chain.len())
         .filter(|level| is_alone(*level))
         .map(|level| chain[level])
     {
-        for before in without_member(text, object, index) {
+        for before in without_part(text, around, index) {
             if insert(&before, keys, item).as_deref() == Some(text) {
                 return Some(before);
             }
         }
     }
-    let (object, index) = *chain.last()?;
-    without_member(text, object, index).pop()
+    // A list that would be empty goes with its last item.
+    let last = chain.pop()?;
+    let last = if index.is_some() && parts(last.0).len() == 1 {
+        chain.pop()?
+    } else {
+        last
+    };
+    without_part(text, last.0, last.1).pop()
 }
 
-pub fn parse(text: &str) -> Option<Node<'_>> {
+fn parse(text: &str) -> Option<Node<'_>> {
     parse_to_ast(text, &CollectOptions::default(), &json_with_comments())
         .ok()?
         .value
 }
 
-/// The member of a name. Of several the last counts, as for every parser.
-pub fn find<'a, 't>(object: &'a Object<'t>, name: &str) -> Option<&'a ObjectProp<'t>> {
-    object
-        .properties
-        .iter()
-        .rev()
-        .find(|member| member.name.as_str() == name)
-}
-
-/// The object that the keys lead to as far as they are there, and the other keys.
-fn deepest<'a, 't, 'k>(root: &'a Object<'t>, keys: &'k [&'k str]) -> Option<(&'a Object<'t>, &'k [&'k str])> {
-    let mut object = root;
+/// What the keys lead to as far as they are there, and the other keys. `None` if something else than an object is on the
+/// way. Of several members of a name the last counts, as for every parser.
+fn reach<'a, 't, 'k>(root: &'a Node<'t>, keys: &'k [&'k str]) -> Option<(&'a Node<'t>, &'k [&'k str])> {
+    let mut node = root;
     for (level, key) in keys.iter().enumerate() {
-        match find(object, key) {
-            None => return Some((object, &keys[level..])),
-            Some(member) => object = member.value.as_object()?,
+        let mut members = node.as_object()?.properties.iter().rev();
+        match members.find(|member| member.name.as_str() == *key) {
+            None => return Some((node, &keys[level..])),
+            Some(member) => node = &member.value,
         }
     }
-    None
+    Some((node, &[]))
 }
 
-/// The objects on the way to the last key, each with the index of the member that leads to the next one.
-fn chain<'a, 't>(root: &'a Object<'t>, keys: &[&str]) -> Option<Vec<(&'a Object<'t>, usize)>> {
-    let mut object = Some(root);
-    let mut chain = Vec::new();
-    for key in keys {
-        let here = object?;
-        let index = here
-            .properties
-            .iter()
-            .rposition(|member| member.name.as_str() == *key)?;
-        chain.push((here, index));
-        object = here.properties[index].value.as_object();
+/// Where the members of an object or the items of a list are.
+fn parts(node: &Node) -> Vec<Range<usize>> {
+    match node {
+        Node::Object(object) => object.properties.iter().map(range_of).collect(),
+        Node::Array(list) => list.elements.iter().map(range_of).collect(),
+        _ => Vec::new(),
     }
-    Some(chain)
 }
 
-pub fn range_of(node: &Node) -> Range<usize> {
-    let range = node.range();
-    range.start..range.end
+fn range_of(part: &impl Ranged) -> Range<usize> {
+    part.start()..part.end()
 }
 
 /// How a text is laid out.
@@ -171,7 +182,7 @@ impl Shape {
     }
 
     /// A member with its name, in objects for the other keys.
-    fn member(&self, keys: &[&str], item: &Item, layout: &Layout) -> String {
+    fn member(&self, keys: &[&str], item: Item, layout: &Layout) -> String {
         let Some((key, rest)) = keys.split_first() else {
             return String::new();
         };
@@ -190,9 +201,10 @@ impl Shape {
         }
     }
 
-    fn item(&self, item: &Item, layout: &Layout) -> String {
+    fn item(&self, item: Item, layout: &Layout) -> String {
         let members = match item {
             Item::Value(value) => return one_line(value),
+            Item::Listed(value) => return one_line(&json!([value])),
             Item::Entry(members) => members,
         };
         let members = members
@@ -210,7 +222,7 @@ impl Shape {
 }
 
 /// A value in one line, with a space after each comma and colon.
-pub fn one_line(value: &Value) -> String {
+fn one_line(value: &Value) -> String {
     match value {
         Value::Array(items) => {
             let items: Vec<_> = items.iter().map(one_line).collect();
@@ -226,16 +238,16 @@ pub fn one_line(value: &Value) -> String {
 }
 
 /// The text after a member on its line: its comma and comments.
-pub struct Tail {
-    pub comma: Option<usize>,
+struct Tail {
+    comma: Option<usize>,
     /// Where the next line, or what follows on this line, begins.
-    pub end: usize,
-    pub ends_in_line_comment: bool,
+    end: usize,
+    ends_in_line_comment: bool,
 }
 
 impl Tail {
     /// The text after a member or an item that ends there.
-    pub fn of(text: &str, end: usize) -> Self {
+    fn of(text: &str, end: usize) -> Self {
         let comma = comma_after(text, end);
         let mut tail = Self {
             comma,
@@ -265,16 +277,10 @@ fn comma_after(text: &str, from: usize) -> Option<usize> {
     text[next..].starts_with(',').then_some(next)
 }
 
-/// The texts without a member. The last one is good for every layout; the others are what stood there before [`insert`]
-/// added the member, if it did.
-fn without_member(text: &str, object: &Object, index: usize) -> Vec<String> {
-    let of = |member: &ObjectProp| member.range.start..member.range.end;
-    let parts: Vec<_> = object.properties.iter().map(of).collect();
-    without_part(text, object.range.start..object.range.end, &parts, index)
-}
-
-/// The texts without a part of an object or of a list, as [`without_member`] returns them.
-pub fn without_part(text: &str, around: Range<usize>, parts: &[Range<usize>], index: usize) -> Vec<String> {
+/// The texts without a part of an object or of a list. The last one is good for every layout; the others are what stood there
+/// before [`insert`] added the part, if it did.
+fn without_part(text: &str, around: &Node, index: usize) -> Vec<String> {
+    let (around, parts) = (range_of(around), parts(around));
     let part = &parts[index];
     let comma = comma_after(text, part.end);
     let after = comma.map_or(part.end, |comma| comma + 1);
@@ -283,8 +289,8 @@ pub fn without_part(text: &str, around: Range<usize>, parts: &[Range<usize>], in
     if parts.len() == 1 {
         let mut texts = vec![format!("{}{}", &text[..inside], &text[part.end..])];
         let rest = &text[part.end..];
-        let next_line = rest.strip_prefix("\r\n").or_else(|| rest.strip_prefix('\n'));
-        texts.extend(next_line.map(|rest| format!("{}{rest}", &text[..inside])));
+        let spaces = ["\r\n", "\n", " "].iter().find_map(|space| rest.strip_prefix(space));
+        texts.extend(spaces.map(|rest| format!("{}{rest}", &text[..inside])));
         let start = cut_start(text, inside, part.start, after);
         let inner = format!(
             "{}{kept_comments}{}",
@@ -321,7 +327,7 @@ fn cut_start(text: &str, from: usize, member: usize, after: usize) -> usize {
 }
 
 /// The white space before a place, if nothing else is before it on its line.
-pub fn own_line_indent(text: &str, place: usize) -> Option<&str> {
+fn own_line_indent(text: &str, place: usize) -> Option<&str> {
     let line = text[..place].rfind('\n').map(|at| at + 1)?;
     let before = &text[line..place];
     before.chars().all(|c| c == ' ' || c == '\t').then_some(before)

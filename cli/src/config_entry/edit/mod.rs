@@ -4,7 +4,6 @@
 //! parsed file takes many times its bytes, so that one is in memory at a time: files are compared by their hashes.
 
 mod json;
-mod json_list;
 #[cfg(test)]
 mod json_tests;
 pub mod list;
@@ -75,8 +74,8 @@ fn at<'a>(file: &'a Value, keys: &[&str]) -> Option<&'a Value> {
 /// # Errors
 /// [`EditError`] when the text cannot be edited, with or without an entry.
 pub fn entry(client: &AgentClient, text: &str, name: &str) -> Result<Option<Value>, EditError> {
-    let (file, mut value) = Parsed::read(client, text, name)?;
-    Ok(at_mut(&mut value, &file.keys).map(Value::take))
+    let (_, mut value, keys) = read(client, text, name)?;
+    Ok(at_mut(&mut value, &keys).map(Value::take))
 }
 
 /// The text with a new entry.
@@ -84,12 +83,13 @@ pub fn entry(client: &AgentClient, text: &str, name: &str) -> Result<Option<Valu
 /// # Errors
 /// [`EditError`].
 pub fn insert(client: &AgentClient, text: &str, name: &str, members: &Members) -> Result<String, EditError> {
-    let (file, mut value) = Parsed::read(client, text, name)?;
-    set(&mut value, &file.keys, members);
+    let (file, mut value, keys) = read(client, text, name)?;
+    let owned = |(key, value): &(&str, Value)| ((*key).to_owned(), value.clone());
+    *slot(&mut value, &keys).ok_or(EditError::Unusual)? = Value::Object(members.iter().map(owned).collect());
     let expected = hash_of(value);
     let new = match client.format {
-        FileFormat::Json => json::insert(file.text, &file.keys, &json::Item::Entry(members)),
-        FileFormat::Toml => Some(toml::insert(file.text, &file.keys, members)),
+        FileFormat::Json => json::insert(file.text, &keys, json::Item::Entry(members)),
+        FileFormat::Toml => Some(toml::insert(file.text, &keys, members)),
     };
     file.checked(new, &[expected])
 }
@@ -99,8 +99,8 @@ pub fn insert(client: &AgentClient, text: &str, name: &str, members: &Members) -
 /// # Errors
 /// [`EditError`].
 pub fn update(client: &AgentClient, text: &str, name: &str, members: &Members) -> Result<String, EditError> {
-    let (file, mut value) = Parsed::read(client, text, name)?;
-    let slot = at_mut(&mut value, &file.keys).ok_or(EditError::Unusual)?;
+    let (file, mut value, keys) = read(client, text, name)?;
+    let slot = at_mut(&mut value, &keys).ok_or(EditError::Unusual)?;
     let entry = slot.clone();
     if let Value::Object(object) = slot {
         object.extend(members.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
@@ -108,14 +108,14 @@ pub fn update(client: &AgentClient, text: &str, name: &str, members: &Members) -
     let expected = hash_of(value);
     let new = match client.format {
         FileFormat::Json => members.iter().try_fold(file.text.to_owned(), |text, (key, value)| {
-            let keys: Vec<&str> = file.keys.iter().copied().chain([*key]).collect();
+            let keys: Vec<&str> = keys.iter().copied().chain([*key]).collect();
             match entry.get(*key) {
                 Some(old) if old == value => Some(text),
-                Some(_) => json::replace(&text, &keys, value),
-                None => json::insert(&text, &keys, &json::Item::Value(value)),
+                Some(_) => json::replace(&text, &keys, None, value),
+                None => json::insert(&text, &keys, json::Item::Value(value)),
             }
         }),
-        FileFormat::Toml => toml::update(file.text, &file.keys, &entry, members),
+        FileFormat::Toml => toml::update(file.text, &keys, &entry, members),
     };
     file.checked(new, &[expected])
 }
@@ -125,79 +125,88 @@ pub fn update(client: &AgentClient, text: &str, name: &str, members: &Members) -
 /// # Errors
 /// [`EditError`].
 pub fn remove(client: &AgentClient, text: &str, name: &str, members: &Members) -> Result<String, EditError> {
-    let (file, mut value) = Parsed::read(client, text, name)?;
-    // The entry alone may be removed, or with objects that hold nothing else.
-    let mut expected = Vec::new();
-    for level in (0..file.keys.len()).rev() {
-        let parent = at_mut(&mut value, &file.keys[..level]);
-        let Some(object) = parent.and_then(Value::as_object_mut) else {
-            break;
-        };
-        object.remove(file.keys[level]);
-        let is_empty = object.is_empty();
-        expected.push(hash(&value));
-        if !is_empty {
-            break;
-        }
-    }
-    drop(value);
+    let (file, value, keys) = read(client, text, name)?;
+    let expected = removals(value, &keys);
     let new = match client.format {
-        FileFormat::Json => json::remove(file.text, &file.keys, &json::Item::Entry(members)),
-        FileFormat::Toml => toml::remove(file.text, &file.keys, members),
+        FileFormat::Json => json::remove(file.text, &keys, None, json::Item::Entry(members)),
+        FileFormat::Toml => toml::remove(file.text, &keys, members),
     };
     file.checked(new, &expected)
 }
 
+/// Reads a text, what it says, and the keys that lead to an entry.
+fn read<'a>(
+    client: &AgentClient,
+    text: &'a str,
+    name: &'a str,
+) -> Result<(Parsed<'a>, Value, Vec<&'a str>), EditError> {
+    let is_blank = client.format == FileFormat::Json && text.trim_start_matches('\u{feff}').trim().is_empty();
+    let (mut file, mut value) = Parsed::read(client.format, text)?;
+    if is_blank {
+        file.text = blank(client);
+        value = parse(client.format, file.text).map_err(EditError::Invalid)?;
+    }
+    let path = servers_path(client, &value);
+    check_objects(&value, path)?;
+    Ok((file, value, path.iter().copied().chain([name]).collect()))
+}
+
 /// A text that can be edited.
 struct Parsed<'a> {
-    client: &'a AgentClient,
+    format: FileFormat,
     /// The byte order mark of the text, if it has one.
     mark: &'static str,
     text: &'a str,
-    /// The keys that lead to the entry.
-    keys: Vec<&'a str>,
 }
 
 impl<'a> Parsed<'a> {
     /// Reads a text, and what it says.
-    fn read(client: &'a AgentClient, text: &'a str, name: &'a str) -> Result<(Self, Value), EditError> {
+    fn read(format: FileFormat, text: &'a str) -> Result<(Self, Value), EditError> {
         let (mark, text) = match text.strip_prefix('\u{feff}') {
             Some(rest) => ("\u{feff}", rest),
             None => ("", text),
         };
-        let text = if text.trim().is_empty() && client.format == FileFormat::Json {
-            blank(client)
-        } else {
-            text
-        };
-        let value = parse(client.format, text).map_err(EditError::Invalid)?;
-        let path = servers_path(client, &value);
-        for len in 0..=path.len() {
-            match at(&value, &path[..len]) {
-                Some(Value::Object(_)) => {}
-                Some(_) => return Err(EditError::NotAnObject(path[..len].join("."))),
-                None => break,
-            }
-        }
-        let file = Self {
-            client,
-            mark,
-            text,
-            keys: path.iter().copied().chain([name]).collect(),
-        };
-        Ok((file, value))
+        let value = parse(format, text).map_err(EditError::Invalid)?;
+        Ok((Self { format, mark, text }, value))
     }
 
     /// The new text, if it parses to one of the expected values.
     fn checked(&self, new: Option<String>, expected: &[u64]) -> Result<String, EditError> {
         let new = new.ok_or(EditError::Unusual)?;
-        let value = parse(self.client.format, &new).map_err(|_| EditError::Unusual)?;
+        let value = parse(self.format, &new).map_err(|_| EditError::Unusual)?;
         if expected.contains(&hash_of(value)) {
             Ok(format!("{}{new}", self.mark))
         } else {
             Err(EditError::Unusual)
         }
     }
+}
+
+/// Checks that the keys lead through objects to an object, as far as they are there.
+fn check_objects(value: &Value, keys: &[&str]) -> Result<(), EditError> {
+    let mut found = (0..=keys.len()).map_while(|len| Some((len, at(value, &keys[..len])?)));
+    match found.find(|(_, value)| !value.is_object()) {
+        Some((len, _)) => Err(EditError::NotAnObject(keys[..len].join("."))),
+        None => Ok(()),
+    }
+}
+
+/// The hashes of a value without what the keys lead to, and without the objects around it that are empty then.
+fn removals(mut value: Value, keys: &[&str]) -> Vec<u64> {
+    let mut hashes = Vec::new();
+    for level in (0..keys.len()).rev() {
+        let parent = at_mut(&mut value, &keys[..level]);
+        let Some(object) = parent.and_then(Value::as_object_mut) else {
+            break;
+        };
+        object.remove(keys[level]);
+        let is_empty = object.is_empty();
+        hashes.push(hash(&value));
+        if !is_empty {
+            break;
+        }
+    }
+    hashes
 }
 
 fn hash(value: &Value) -> u64 {
@@ -214,15 +223,12 @@ fn at_mut<'a>(file: &'a mut Value, keys: &[&str]) -> Option<&'a mut Value> {
     keys.iter().try_fold(file, |value, key| value.get_mut(*key))
 }
 
-/// Puts the entry into a value.
-fn set(file: &mut Value, keys: &[&str], members: &Members) {
-    let Some((key, rest)) = keys.split_first() else {
-        let owned = |(key, value): &(&str, Value)| ((*key).to_owned(), value.clone());
-        *file = Value::Object(members.iter().map(owned).collect());
-        return;
-    };
-    if let Value::Object(object) = file {
-        let below = object.entry(*key).or_insert_with(|| Value::Object(Map::new()));
-        set(below, rest, members);
-    }
+/// What the keys lead to; objects are made where they are missing, and null at the end.
+fn slot<'a>(file: &'a mut Value, keys: &[&str]) -> Option<&'a mut Value> {
+    keys.iter().try_fold(file, |value, key| {
+        if value.is_null() {
+            *value = Value::Object(Map::new());
+        }
+        Some(value.as_object_mut()?.entry(*key).or_insert(Value::Null))
+    })
 }
