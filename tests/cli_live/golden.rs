@@ -1,20 +1,14 @@
 //! Output that is compared with files. `UPDATE_GOLDEN=1` writes them.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
+
+use crate::support::golden;
 
 /// Compares an output with `golden/NAME.txt`, after ids and times have been replaced.
 pub fn assert_golden(name: &str, output: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/cli_live/golden/{name}.txt"));
     let shown = normalised(output);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(path, shown).unwrap();
-        return;
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        shown, expected,
-        "{name}: run UPDATE_GOLDEN=1 cargo nextest run --test product cli_live::"
-    );
+    golden::assert_golden(&path, &shown);
 }
 
 /// Replaces ids by numbers in the order of their appearance, and times by zeros, without a change of width.

@@ -7,12 +7,11 @@ mod hooks;
 mod setup;
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
 
-use crate::support::process::BrokerProcess;
+use crate::support::{golden::assert_golden, process::BrokerProcess};
 use serde_json::Value;
 
 /// All clients, and the pointer to an entry in the file of each.
@@ -79,15 +78,7 @@ fn golden(name: &str, text: &str) {
     // The program of this test is not on the PATH.
     let text = text.replace(env!("CARGO_BIN_EXE_mcp-broker"), "/opt/mcp-broker");
     let path = root().join("tests/config_entry/golden").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(path, text).unwrap();
-        return;
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        text, expected,
-        "run UPDATE_GOLDEN=1 cargo test --test product config_entry::"
-    );
+    assert_golden(&path, &text);
 }
 
 #[test]

@@ -2,10 +2,8 @@
 
 use serde_json::Value;
 
-use super::{
-    generated::assert_current,
-    tools::{Tools, find, root, text_of},
-};
+use super::tools::{Tools, find, root, text_of};
+use crate::support::golden::assert_golden;
 
 /// The folders below `k8s` that are built, and the values of the chart to which they amount.
 pub const OVERLAYS: &[(&str, &str)] = &[
@@ -34,7 +32,7 @@ fn the_base_is_made_from_the_chart() {
         let kind = document.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap();
         if kind != "ConfigMap" {
             let file = folder.join(format!("{}.yaml", kind.to_lowercase()));
-            assert_current(&file, &without_helm(document));
+            assert_golden(&file, &without_helm(document));
         }
     }
     let autoscaler = tools.render(&[
@@ -44,12 +42,12 @@ fn the_base_is_made_from_the_chart() {
         "templates/horizontalpodautoscaler.yaml",
     ]);
     let file = root().join("k8s/overlays/production/horizontalpodautoscaler.yaml");
-    assert_current(&file, &without_helm(autoscaler.trim_start_matches("---\n")));
+    assert_golden(&file, &without_helm(autoscaler.trim_start_matches("---\n")));
     for (overlay, values) in OVERLAYS {
         let documents = tools.documents(&tools.render(&["--values", values]));
         let config = &find(&documents, "ConfigMap", "mcp-broker")["data"]["broker.yaml"];
         let file = root().join("k8s").join(overlay).join("broker.yaml");
-        assert_current(&file, config.as_str().unwrap());
+        assert_golden(&file, config.as_str().unwrap());
     }
 }
 

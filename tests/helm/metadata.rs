@@ -5,10 +5,8 @@ use std::{collections::BTreeMap, fs, process::Command};
 use common::config::settings_markdown;
 use serde_json::{Map, Value, json};
 
-use super::{
-    generated::assert_current,
-    tools::{Tools, here, root, scratch_folder, text_of},
-};
+use super::tools::{Tools, here, root, scratch_folder, text_of};
+use crate::support::golden::assert_golden;
 
 #[test]
 fn the_versions_of_the_chart_are_those_of_the_workspace() {
@@ -35,7 +33,7 @@ fn the_readme_has_every_value() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text_of(&output));
-    assert_current(&chart.join("README.md"), &fs::read_to_string(copy).unwrap());
+    assert_golden(&chart.join("README.md"), &fs::read_to_string(copy).unwrap());
 }
 
 /// Helm prints the notes only where there is a cluster, so a copy of the chart renders them as a document.
@@ -100,7 +98,7 @@ fn the_schema_knows_every_setting_and_describes_every_value() {
     }
     let mut text = serde_json::to_string_pretty(&schema).unwrap();
     text.push('\n');
-    assert_current(&path, &text);
+    assert_golden(&path, &text);
 }
 
 /// The values and their descriptions, from lines such as `## @param image.tag [default: x] Tag of the image.`

@@ -7,7 +7,6 @@
 mod backends;
 mod broker;
 mod documentation;
-mod generated;
 mod kustomize;
 mod manifests;
 mod metadata;

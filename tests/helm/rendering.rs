@@ -2,10 +2,8 @@
 
 use serde_json::Value;
 
-use super::{
-    generated::assert_current,
-    tools::{Tools, find, here, text_of},
-};
+use super::tools::{Tools, find, here, text_of};
+use crate::support::golden::assert_golden;
 
 /// The golden files and the values files that make them.
 pub const CASES: &[(&str, &str)] = &[
@@ -48,7 +46,7 @@ fn each_case_renders_its_golden_file() {
     let tools = Tools::find();
     for (name, values) in CASES {
         let rendered = without_files(&tools.render(&["--values", values]));
-        assert_current(&here().join("golden").join(format!("{name}.yaml")), &rendered);
+        assert_golden(&here().join("golden").join(format!("{name}.yaml")), &rendered);
     }
 }
 

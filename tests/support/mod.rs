@@ -19,6 +19,7 @@
 
 mod agent;
 pub mod cluster_script;
+pub mod golden;
 mod http;
 mod issuer;
 pub mod process;

@@ -4,12 +4,12 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 use serde_json::{Value, json};
-use unicode_width::UnicodeWidthStr;
 
 use super::data::{Desk, Question};
 use super::model::{Command, Connection, Effect, Focus, Model, Options, Screen, Update};
 use super::view;
 use crate::screen::Key;
+use crate::screen::golden::{self, drawn};
 
 /// 2026-11-23T05:04:00Z.
 const NOW_MS: u64 = 1_795_410_240_000;
@@ -132,45 +132,19 @@ fn desk() -> Model {
 }
 
 fn backend(model: &Model, width: u16, height: u16) -> Terminal<TestBackend> {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal
-        .draw(|frame| {
-            view::draw(frame, model);
-        })
-        .unwrap();
-    terminal
+    drawn(width, height, |frame| {
+        view::draw(frame, model);
+    })
 }
 
 fn screen(model: &Model, width: u16, height: u16) -> String {
-    let terminal = backend(model, width, height);
-    let buffer = terminal.backend().buffer();
-    let mut text = String::new();
-    for y in 0..height {
-        let (mut line, mut x) = (String::new(), 0);
-        while x < width {
-            let symbol = buffer[(x, y)].symbol();
-            line.push_str(symbol);
-            // A wide character hides the cell behind it.
-            x += UnicodeWidthStr::width(symbol).max(1) as u16;
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    golden::text(&backend(model, width, height))
 }
 
 fn assert_golden(name: &str, model: &mut Model) {
     for (width, height) in [(80, 24), (120, 40)] {
         model.resized(width, height);
-        let shown = screen(model, width, height);
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/console/golden");
-        let path = folder.join(format!("{name}-{width}x{height}.txt"));
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(path, shown).unwrap();
-            continue;
-        }
-        let expected = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(shown, expected, "{}: see UPDATE_GOLDEN=1", path.display());
+        golden::assert_golden("console", name, &backend(model, width, height));
     }
 }
 

@@ -1,15 +1,13 @@
 //! Screens of `top`, drawn into memory and compared with files, and what its keys do. `UPDATE_GOLDEN=1` writes the files.
 
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
 use serde_json::json;
-use unicode_width::UnicodeWidthStr;
 
 use super::data::{Detail, Snapshot};
 use super::model::{Model, Update, Wish};
 use super::view;
 use super::watched::{Target, Watched};
 use crate::screen::Key;
+use crate::screen::golden::{self, drawn};
 
 /// 2026-11-23T05:01:00Z.
 const NOW_MS: u64 = 1_795_410_060_000;
@@ -121,35 +119,12 @@ fn watch(target: Option<Target>) -> Wish {
 }
 
 fn screen(model: &Model, width: u16, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| view::draw(frame, model)).unwrap();
-    let buffer = terminal.backend().buffer();
-    let mut text = String::new();
-    for y in 0..height {
-        let (mut line, mut x) = (String::new(), 0);
-        while x < width {
-            let symbol = buffer[(x, y)].symbol();
-            line.push_str(symbol);
-            // A wide character hides the cell behind it.
-            x += UnicodeWidthStr::width(symbol).max(1) as u16;
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    golden::text(&drawn(width, height, |frame| view::draw(frame, model)))
 }
 
 fn assert_golden(name: &str, model: &Model) {
     for (width, height) in [(80, 24), (200, 60)] {
-        let shown = screen(model, width, height);
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/top/golden");
-        let path = folder.join(format!("{name}-{width}x{height}.txt"));
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(path, shown).unwrap();
-            continue;
-        }
-        let expected = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(shown, expected, "{}: see UPDATE_GOLDEN=1", path.display());
+        golden::assert_golden("top", name, &drawn(width, height, |frame| view::draw(frame, model)));
     }
 }
 
@@ -321,8 +296,7 @@ fn colours_are_left_out_without_them() {
     let mut coloured = model();
     coloured.has_colours = true;
     let colours = |model: &Model| {
-        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-        terminal.draw(|frame| view::draw(frame, model)).unwrap();
+        let terminal = drawn(80, 24, |frame| view::draw(frame, model));
         let cells = terminal.backend().buffer().content().iter();
         cells.filter(|cell| cell.fg != ratatui::style::Color::Reset).count()
     };
