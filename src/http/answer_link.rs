@@ -148,8 +148,8 @@ async fn find(state: &StateData, link: &str) -> Result<Found, HttpResponse> {
     let signer = state.links.as_ref().ok_or_else(unknown)?;
     let link = AnswerLink::parse(signer, link).ok_or_else(unknown)?;
     let unavailable = || Problem::unavailable("the broker is starting").into_response();
-    let broker = state.broker.get().ok_or_else(unavailable)?;
-    let project = broker.project(&link.project).await.map_err(|_| unknown())?;
+    let ready = state.ready.get().ok_or_else(unavailable)?;
+    let project = ready.broker.project(&link.project).await.map_err(|_| unknown())?;
     match project.question(link.question, &Reader::Admin).await {
         Ok((question, _)) if question.is_sensitive => Err(unknown()),
         Ok((question, content)) => Ok(Found {

@@ -37,7 +37,8 @@ const UNAUTHENTICATED_PROJECT: &str = "system";
 
 /// The state that the transports share; `None` while the broker starts.
 pub fn transport_context(request: &HttpRequest) -> Option<&TransportContext> {
-    request.app_data::<StateData>()?.transport.get()
+    let ready = request.app_data::<StateData>()?.ready.get();
+    ready.map(|ready| &ready.transport)
 }
 
 /// The socket of a request.

@@ -206,11 +206,8 @@ async fn recheck_credentials(request: &HttpRequest) -> Result<(), ApiError> {
     if identity.is_valid(now().unix_ms) {
         return Ok(());
     }
-    let state = request.app_data::<StateData>();
-    let auth = state
-        .and_then(|state| state.auth.get())
-        .ok_or(BrokerError::unavailable())?;
-    Err(auth.invalid_credential().into())
+    let state = request.app_data::<StateData>().ok_or(BrokerError::unavailable())?;
+    Err(state.ready()?.auth.invalid_credential().into())
 }
 
 fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
@@ -255,7 +252,8 @@ impl FromRequest for Admin {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let state = request.app_data::<StateData>();
-        let admin = state.and_then(|state| state.admin.get()).cloned();
+        let ready = state.and_then(|state| state.ready.get());
+        let admin = ready.map(|ready| Arc::clone(&ready.admin));
         std::future::ready(admin.map(Self).ok_or(BrokerError::unavailable().into()))
     }
 }

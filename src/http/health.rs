@@ -14,7 +14,7 @@ use super::{
     problem_body::ProblemBody,
     replicas,
     resource::Resource,
-    state::{HttpState, StateData},
+    state::{HttpState, Ready, StateData},
 };
 use crate::metrics::Warning;
 use api::{admin::schemas, auth::METADATA_PATH, problem::Problem};
@@ -126,7 +126,7 @@ impl StorageCondition {
             Some(StorageHealth::Unavailable(why)) => (HealthStatus::Unhealthy, Some(why)),
             None => (HealthStatus::Unhealthy, None),
         };
-        let storage = state.broker.get().map(|broker| broker.storage());
+        let storage = state.ready.get().map(|ready| ready.broker.storage());
         Self {
             status,
             storage_backend: storage.map(|storage| storage.name().to_owned()),
@@ -161,7 +161,7 @@ pub async fn health(state: StateData, request: HttpRequest) -> HttpResponse {
         storage,
         version: env!("CARGO_PKG_VERSION"),
         active_sessions: stats.sessions.active,
-        authentication_enabled: state.auth.get().is_some_and(|auth| auth.is_required()),
+        authentication_enabled: state.ready.get().is_some_and(|ready| ready.auth.is_required()),
         warnings: state.warnings(&stats, state.silent.count()),
         config_error: state.configuration_problem(),
     })
@@ -232,7 +232,7 @@ struct CallerView<'a> {
     (status = 200, description = "The current configuration and the caller", body = Security),
 ))]
 pub async fn security(state: StateData, Caller(identity): Caller, _: NoQuery) -> HttpResponse {
-    let (Some(auth), Some(admin)) = (state.auth.get(), state.admin.get()) else {
+    let Some(Ready { auth, admin, .. }) = state.ready.get() else {
         return Problem::unavailable("starting").into_response();
     };
     HttpResponse::Ok().json(Security {
@@ -255,7 +255,7 @@ pub async fn security(state: StateData, Caller(identity): Caller, _: NoQuery) ->
         content_type = "application/problem+json"),
 ))]
 pub async fn resource_metadata(state: StateData) -> HttpResponse {
-    if let Some(metadata) = state.auth.get().and_then(|auth| auth.resource_metadata()) {
+    if let Some(metadata) = state.ready.get().and_then(|ready| ready.auth.resource_metadata()) {
         return HttpResponse::Ok().json(metadata);
     }
     let detail = "no token issuer is configured: use an API key";

@@ -12,7 +12,13 @@ use actix_web::{
 };
 use actors::model::{BrokerError, Scope};
 
-use super::{extract::ApiResult, paths::METRICS, problem_body::ProblemBody, resource::Resource, state::StateData};
+use super::{
+    extract::ApiResult,
+    paths::METRICS,
+    problem_body::ProblemBody,
+    resource::Resource,
+    state::{Ready, StateData},
+};
 use crate::metrics::Format;
 use api::{auth::Identity, problem::Problem};
 
@@ -39,9 +45,7 @@ pub async fn metrics(request: HttpRequest, state: StateData) -> ApiResult {
         let detail = "the metrics are served at metrics_port";
         return Err(Problem::new(StatusCode::NOT_FOUND, "invalid_argument", detail).into());
     }
-    let (Some(metrics), Some(auth)) = (state.metrics.get(), state.auth.get()) else {
-        return Err(BrokerError::unavailable().into());
-    };
+    let Ready { metrics, auth, .. } = state.ready()?;
     // Without an identity the scraper has sent the token.
     let identity = request.extensions().get::<Arc<Identity>>().cloned();
     if let Some(identity) = identity.filter(|_| auth.is_required()) {

@@ -150,11 +150,9 @@ pub async fn authenticate<B: MessageBody + 'static>(
     if is_scraper(&request) {
         return Ok(next.call(request).await?.map_into_boxed_body());
     }
-    let auth = request
-        .app_data::<StateData>()
-        .and_then(|state| state.auth.get())
-        .cloned();
-    let Some(auth) = auth else {
+    let state = request.app_data::<StateData>();
+    let ready = state.and_then(|state| state.ready.get());
+    let Some(auth) = ready.map(|ready| &ready.auth).cloned() else {
         let problem = Problem::unavailable("the broker is starting");
         return Ok(request.into_response(problem.into_response()));
     };

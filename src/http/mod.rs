@@ -34,7 +34,7 @@ pub use kept_totals::KeptTotals;
 pub use last_silent::LastSilent;
 pub use metrics::OwnPort;
 pub use middleware::{admit, authenticate};
-pub use state::{HttpState, Lifecycle, Scraping, SettingView};
+pub use state::{HttpState, Lifecycle, Ready, Scraping, SettingView};
 
 use ::api::problem::Problem;
 use resource::Resource;

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use actix_web::web;
-use actors::{broker::BrokerHandle, clock::mono_ms, storage::StorageHealth};
+use actors::{broker::BrokerHandle, clock::mono_ms, model::BrokerError, storage::StorageHealth};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -23,30 +23,36 @@ use common::token_file::TokenFile;
 /// The state as handlers receive it.
 pub type StateData = web::Data<Arc<HttpState>>;
 
-/// State that the routes share. The `OnceLock`s are set once the broker has started.
+/// State that the routes share.
 pub struct HttpState {
-    pub broker: OnceLock<BrokerHandle>,
-    pub auth: OnceLock<Arc<Authenticator>>,
-    pub admin: OnceLock<Arc<Administration>>,
+    /// What serves requests, once the broker has started.
+    pub ready: OnceLock<Ready>,
     pub lifecycle: Lifecycle,
     pub admission: Admission,
     /// The callers that follow events.
     pub followers: Arc<Followers>,
-    /// Byte budgets and other shared state of the transports.
-    pub transport: Arc<OnceLock<TransportContext>>,
-    /// The figures of this replica.
-    pub metrics: OnceLock<Arc<Metrics>>,
     pub scraping: Scraping,
     /// Knows the links by which a question can be answered; None without `desk_secret_file`.
     pub links: Option<LinkSigner>,
     /// The settings as operators see them.
-    pub settings: OnceLock<Vec<SettingView>>,
+    pub settings: Vec<SettingView>,
     /// What is wrong with the configuration file, which was changed since the start.
     pub configuration_problem: Mutex<Option<String>>,
     /// Replicas that did not answer when `/health` asked them last.
     pub silent: LastSilent,
     /// The figures for `/health`.
     pub kept_totals: KeptTotals,
+}
+
+/// What serves requests once the broker has started.
+pub struct Ready {
+    pub broker: BrokerHandle,
+    pub auth: Arc<Authenticator>,
+    pub admin: Arc<Administration>,
+    /// Byte budgets and other shared state of the transports.
+    pub transport: TransportContext,
+    /// The figures of this replica.
+    pub metrics: Arc<Metrics>,
 }
 
 /// A setting as operators see it.
@@ -89,6 +95,14 @@ pub struct Scraping {
 }
 
 impl HttpState {
+    /// What serves requests.
+    ///
+    /// # Errors
+    /// `Unavailable` while the broker starts.
+    pub fn ready(&self) -> Result<&Ready, BrokerError> {
+        self.ready.get().ok_or(BrokerError::unavailable())
+    }
+
     /// Sets what is wrong with the configuration file.
     pub fn set_configuration_problem(&self, problem: Option<String>) {
         *self
@@ -125,13 +139,13 @@ impl HttpState {
 
     /// The figures of all projects at this replica, at most a second old.
     pub fn totals(&self) -> Stats {
-        let read = || self.metrics.get().map(|metrics| metrics.totals()).unwrap_or_default();
+        let read = || self.ready.get().map(|ready| ready.metrics.totals()).unwrap_or_default();
         self.kept_totals.get(mono_ms(), read)
     }
 
     /// The condition of the storage; `None` while the broker starts or stops.
     pub fn condition(&self) -> Option<StorageHealth> {
-        let broker = self.broker.get().filter(|_| self.lifecycle.is_ready())?;
+        let Ready { broker, .. } = self.ready.get().filter(|_| self.lifecycle.is_ready())?;
         match broker.storage().health() {
             StorageHealth::Healthy | StorageHealth::Degraded(_) if !broker.is_loaded() => {
                 let why = "the projects could not be read from it yet: the log has the reason";

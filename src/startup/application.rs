@@ -34,7 +34,7 @@ use crate::{
     edge::Admission,
     gateway::Watch,
     hops,
-    http::{HttpState, KeptTotals, LastSilent, Lifecycle, SettingView},
+    http::{HttpState, KeptTotals, LastSilent, Lifecycle, Ready, SettingView},
     metrics::{Metrics, TransportFigures, Warning},
     targets::LinkSigner,
     transport::{
@@ -81,13 +81,13 @@ pub struct Application {
 }
 
 impl Application {
-    /// Builds and starts all parts. The server answers from the first step on; until the last one it says that the
+    /// Builds and starts all parts; operators are shown `values`. The server answers from the first step on; until the last one it says that the
     /// broker is starting.
     ///
     /// # Errors
     /// A setting cannot be used, the address is taken, or the storage cannot be opened: the text says which setting to
     /// look at.
-    pub async fn build(config: &Config) -> io::Result<Self> {
+    pub async fn build(config: &Config, values: &[SettingValue]) -> io::Result<Self> {
         raise_file_limit(config);
         let policy = settings::auth_policy(config)?;
         let secret = settings::desk_secret(config)?;
@@ -96,7 +96,7 @@ impl Application {
         let listener = (!config.has_no_http).then(bound).transpose()?;
         let address = listener.as_ref().map_or(Ok(wanted), TcpListener::local_addr)?;
         let connections = Connections::new(config.connections_max);
-        let shared = shared(config, secret.as_ref().map(LinkSigner::new))?;
+        let shared = shared(config, values, secret.as_ref().map(LinkSigner::new))?;
         actors::metrics::set_labelled_max(config.metrics_projects_max);
         let server = server::start(config, listener, &shared).await?;
         let scraping = scraping::start(config, &shared.state)?;
@@ -178,24 +178,6 @@ impl Application {
         self.address
     }
 
-    /// Shows operators these settings.
-    pub fn show_settings(&self, values: Vec<SettingValue>) {
-        let view = |value: SettingValue| SettingView {
-            location: value.location(),
-            source: match &value.source {
-                Source::Default => "default",
-                Source::File(_) => "file",
-                Source::Env(_) => "environment",
-                Source::Flag => "flag",
-            },
-            name: value.name,
-            value: value.value,
-            default: value.default,
-            secret: value.is_secret,
-        };
-        let _ = self.state.settings.set(values.into_iter().map(view).collect());
-    }
-
     /// Prints on stderr where the broker listens.
     pub fn announce(&self, config: &Config) {
         if let Some(scraping) = &self.scraping {
@@ -270,8 +252,8 @@ impl Application {
         self.local.stop().await;
         drop(self.rubberduck.take());
         tracing::info!(connections = self.connections.len(), "shutting down");
-        if let Some(broker) = self.state.broker.get()
-            && tokio::time::timeout(KEEP_TIMEOUT, broker.keep_heartbeats())
+        if let Some(ready) = self.state.ready.get()
+            && tokio::time::timeout(KEEP_TIMEOUT, ready.broker.keep_heartbeats())
                 .await
                 .is_err()
         {
@@ -290,26 +272,21 @@ impl Application {
 ///
 /// # Errors
 /// `metrics_token_file` cannot be read.
-fn shared(config: &Config, links: Option<LinkSigner>) -> io::Result<Shared> {
-    let context = Arc::new(OnceLock::new());
+fn shared(config: &Config, values: &[SettingValue], links: Option<LinkSigner>) -> io::Result<Shared> {
     let state = HttpState {
-        broker: OnceLock::new(),
-        auth: OnceLock::new(),
-        admin: OnceLock::new(),
+        ready: OnceLock::new(),
         lifecycle: Lifecycle::default(),
         followers: Arc::default(),
         admission: Admission::new(&config.allowed_hosts, &config.cors_origins),
-        transport: Arc::clone(&context),
-        metrics: OnceLock::new(),
         scraping: settings::scraping(config)?,
-        settings: OnceLock::new(),
+        settings: values.iter().map(view_of).collect(),
         configuration_problem: Mutex::default(),
         silent: LastSilent::default(),
         kept_totals: KeptTotals::default(),
         links,
     };
     let endpoint = Endpoint {
-        context,
+        context: OnceLock::new(),
         sessions: HttpSessions::new(config.connections_max, config.session_retention),
     };
     Ok(Shared {
@@ -318,6 +295,23 @@ fn shared(config: &Config, links: Option<LinkSigner>) -> io::Result<Shared> {
         inbound: settings::inbound_budget(config),
         outbound: settings::outbound_budget(config),
     })
+}
+
+/// A setting as operators see it.
+fn view_of(value: &SettingValue) -> SettingView {
+    SettingView {
+        location: value.location(),
+        source: match &value.source {
+            Source::Default => "default",
+            Source::File(_) => "file",
+            Source::Env(_) => "environment",
+            Source::Flag => "flag",
+        },
+        name: value.name,
+        value: value.value.clone(),
+        default: value.default.clone(),
+        secret: value.is_secret,
+    }
 }
 
 /// Starts the root actor on the workers of the server.
@@ -350,23 +344,27 @@ fn serve_broker(
         inbound,
         ..
     } = shared;
-    let _ = state.auth.set(Arc::clone(&auth));
-    let _ = state.admin.set(admin);
     let (sessions, counted) = (Arc::clone(&endpoint.sessions), Arc::clone(connections));
     let transports = TransportFigures {
         http_sessions: Box::new(move || sessions.len()),
         connections_of: Box::new(move |project| counted.len_of(project)),
     };
-    let _ = state.metrics.set(Metrics::new(broker.clone(), transports));
-    let _ = state.broker.set(broker.clone());
-    let _ = endpoint.context.set(TransportContext {
+    let transport = TransportContext {
         connections: Arc::clone(connections),
         admission: state.admission.clone(),
-        auth,
+        auth: Arc::clone(&auth),
         service: Arc::clone(&service),
         timeouts: settings::timeouts(config),
         replicas,
         inbound: Arc::clone(inbound),
+    };
+    let _ = endpoint.context.set(transport.clone());
+    let _ = state.ready.set(Ready {
+        broker: broker.clone(),
+        auth,
+        admin,
+        transport,
+        metrics: Metrics::new(broker.clone(), transports),
     });
     Ok(service)
 }

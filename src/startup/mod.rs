@@ -44,21 +44,20 @@ impl Broker for ThisBroker {
 async fn serve(serving: Serving) -> io::Result<ExitCode> {
     let mut config = serving.config;
     let address = SocketAddr::new(config.host, config.port);
-    let mut application = match Application::build(&config).await {
+    let mut application = match Application::build(&config, &serving.values).await {
         Err(error)
             if serving.may_take_free_port
                 && error.kind() == io::ErrorKind::AddrInUse
                 && listen::bind(address, "port").is_err() =>
         {
             config.port = 0;
-            Application::build(&config).await?
+            Application::build(&config, &serving.values).await?
         }
         built => built?,
     };
     if let Some(sources) = serving.sources {
         application.follow(sources);
     }
-    application.show_settings(serving.values);
     if serving.is_announced {
         application.announce(&config);
     }

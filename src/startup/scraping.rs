@@ -75,8 +75,8 @@ pub async fn sample(state: Arc<HttpState>) {
         // A little after the step began: the clock may be a tick early.
         let left_ms = STEP_MS - now().unix_ms % STEP_MS + 20;
         tokio::time::sleep(Duration::from_millis(left_ms)).await;
-        if let Some(metrics) = state.metrics.get() {
-            metrics.sample().await;
+        if let Some(ready) = state.ready.get() {
+            ready.metrics.sample().await;
         }
         idle::while_idle(idle::IDLE_PAUSE_MAX).await;
     }

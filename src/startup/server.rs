@@ -151,9 +151,9 @@ fn build(
                         data.insert(Rc::clone(socket.state()));
                     })
                     .upgrade({
-                        let context = Arc::clone(&shared.endpoint.context);
+                        let endpoint = Arc::clone(&shared.endpoint);
                         fn_service(move |(request, framed): (Request, Framed<Socket, h1::Codec>)| {
-                            let context = context.get().cloned();
+                            let context = endpoint.context.get().cloned();
                             async move {
                                 if let Err(error) = websocket::upgrade(context, request, framed).await {
                                     tracing::debug!(%error, "the peer disconnected during the handshake");

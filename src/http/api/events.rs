@@ -114,8 +114,7 @@ pub async fn follow(
             if by.scope() < Scope::Operator {
                 return Err(BrokerError::ProjectNotFound.into());
             }
-            let broker = state.broker.get().ok_or(BrokerError::unavailable())?;
-            broker.project(&id).await?
+            state.ready()?.broker.project(&id).await?
         }
         _ => by.project.clone(),
     };

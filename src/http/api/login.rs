@@ -126,7 +126,7 @@ pub async fn log_in(
     PublicJsonBody(LogIn { key }): PublicJsonBody<LogIn>,
     request: HttpRequest,
 ) -> ApiResult {
-    let auth = state.auth.get().ok_or(BrokerError::unavailable())?;
+    let auth = &state.ready()?.auth;
     let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
     let value = HeaderValue::from_str(&key).ok().filter(|_| is_key);
     let Some(value) = value.filter(|_| key.len() <= KEY_LEN_MAX) else {
@@ -161,7 +161,7 @@ pub async fn log_in(
 ))]
 pub async fn log_out(state: StateData, _: NoQuery, request: HttpRequest) -> ApiResult {
     if let Some(login) = cookie::token_in(request.headers()) {
-        let auth = state.auth.get().ok_or(BrokerError::unavailable())?;
+        let auth = &state.ready()?.auth;
         auth.log_out(&login, &Credentials::of(request.head())).await?;
     }
     let mut answer = HttpResponse::NoContent();
@@ -189,7 +189,7 @@ pub struct Me {
     (status = 200, description = "The caller", body = Me),
 ))]
 pub async fn me(state: StateData, Caller(by): Caller, _: NoQuery, request: HttpRequest) -> ApiResult {
-    let auth = state.auth.get().ok_or(BrokerError::unavailable())?;
+    let auth = &state.ready()?.auth;
     let csrf_token = match Credentials::of(request.head()).credential()? {
         Some(Credential::Login(login)) => Some(cookie::csrf_token(&login)),
         _ => None,

@@ -3,7 +3,7 @@
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
 use actix_web::{http::Method, web};
-use actors::model::{BrokerError, Scope};
+use actors::model::Scope;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -30,6 +30,6 @@ pub struct Settings<'a> {
 ))]
 pub async fn show(state: StateData, Caller(by): Caller, _: NoQuery) -> ApiResult {
     by.check_scope(Scope::Operator)?;
-    let settings = state.settings.get().ok_or(BrokerError::unavailable())?;
+    let settings = &state.settings;
     ok(Settings { settings })
 }

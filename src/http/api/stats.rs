@@ -89,7 +89,7 @@ pub async fn show(state: StateData, Caller(by): Caller, query: web::Query<Query>
     by.check_scope(if all_projects { Scope::Operator } else { Scope::Observer })?;
     let is_self_only = replicas::is_self_only(replica.as_deref())?;
     let series = parse_series(window.as_deref(), step.as_deref())?;
-    let metrics = state.metrics.get().ok_or(BrokerError::unavailable())?;
+    let metrics = &state.ready()?.metrics;
     let project = (!all_projects).then_some(&by.project);
     let mut answer = Answer {
         stats: metrics.stats(project),

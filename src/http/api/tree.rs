@@ -95,7 +95,7 @@ struct Replica<'a> {
 pub async fn tree(state: StateData, Caller(by): Caller, query: web::Query<Query>, request: HttpRequest) -> ApiResult {
     by.check_scope(Scope::Operator)?;
     let is_self_only = replicas::is_self_only(query.replica.as_deref())?;
-    let broker = state.broker.get().ok_or(BrokerError::unavailable())?;
+    let broker = &state.ready()?.broker;
     let Some(own_id) = replicas::own_id(&request).filter(|_| !is_self_only) else {
         return ok(broker.observe());
     };

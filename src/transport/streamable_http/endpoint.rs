@@ -34,7 +34,7 @@ pub type HttpResult = Result<HttpResponse, Refusal>;
 
 /// State of the endpoint. `context` is set once the broker has started.
 pub struct Endpoint {
-    pub context: Arc<OnceLock<TransportContext>>,
+    pub context: OnceLock<TransportContext>,
     pub sessions: Arc<HttpSessions>,
 }
 
