@@ -12,16 +12,17 @@ use std::{
 };
 
 use actix_rt::net::TcpStream;
-use actors::{
-    faults,
-    session::{ReadAt, WriteInProgress},
-};
+use actors::{faults, session::ReadAt};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::inbound::UNRESERVED_LEN_MAX;
 use crate::edge::AddressPermit;
-use api::{auth::Stranger, budget::ByteBudget, mcp::HandedOver};
+use api::{
+    auth::Stranger,
+    budget::ByteBudget,
+    mcp::{AnswerInProgress, HandedOver},
+};
 
 /// A socket that records its state in a [`SocketState`].
 pub struct Socket {
@@ -84,6 +85,10 @@ impl SocketState {
     /// before it is closed, because they may not have arrived.
     pub fn track_flushed(&self, receive: HandedOver) {
         receive.mark_written();
+        self.keep_flushed(receive);
+    }
+
+    fn keep_flushed(&self, receive: HandedOver) {
         let mut carried = self.flushed_receives.borrow_mut();
         if carried.len() == FLUSHED_RECEIVES_MAX {
             carried.pop_front();
@@ -147,10 +152,11 @@ impl SocketState {
         }
     }
 
-    fn on_flush(&self) {
+    /// All output is with the kernel, with these answers.
+    fn on_flush(&self, written: Vec<HandedOver>) {
         self.flush_count.set(self.flush_count.get() + 1);
-        for receive in self.unflushed_receives.take() {
-            self.track_flushed(receive);
+        for receive in written {
+            self.keep_flushed(receive);
         }
         if let Some(waker) = self.flush_waker.borrow_mut().take() {
             waker.wake();
@@ -282,22 +288,20 @@ impl Socket {
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let unflushed = self.state.unflushed_receives.take();
-        let begun: Vec<_> = unflushed.iter().filter_map(HandedOver::begin_write).collect();
+        let begun: Vec<_> = unflushed.iter().map(HandedOver::begin_write).collect();
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);
         if !begun.is_empty() {
             faults::delay_at("answer_sent");
         }
         // HTTP passes all pending output in one call.
-        let is_flushed = matches!(&polled, Poll::Ready(Ok(len)) if *len == buf.len());
-        if is_flushed {
-            begun.into_iter().for_each(WriteInProgress::complete);
-        } else {
-            drop(begun);
+        if matches!(&polled, Poll::Ready(Ok(len)) if *len == buf.len()) {
+            begun.into_iter().for_each(AnswerInProgress::complete);
+            self.state.on_flush(unflushed);
+            return polled;
         }
+        drop(begun);
         self.state.unflushed_receives.replace(unflushed);
-        if is_flushed {
-            self.state.on_flush();
-        } else if let Poll::Ready(Err(_)) = &polled {
+        if let Poll::Ready(Err(_)) = &polled {
             self.state.on_reset();
         }
         polled

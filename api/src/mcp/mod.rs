@@ -57,6 +57,6 @@ pub use exposure::Exposure;
 pub use framing::{Framing, ResponseForm};
 pub use outbox::{Outbox, RetentionCounter};
 pub use peer::{FrameOutcome, Peer};
-pub use pending_receive::{HandedOver, WriteMarks};
+pub use pending_receive::{AnswerInProgress, HandedOver, WriteMarks};
 pub use reply::ReplyRoute;
 pub use service::Service;

@@ -26,12 +26,13 @@ pub enum HandedOver {
 }
 
 impl HandedOver {
-    /// Begins to hand the last bytes of the answer to the operating system, if it matters to other threads.
-    pub fn begin_write(&self) -> Option<WriteInProgress<'_>> {
-        match self {
+    /// Begins to hand the last bytes of the answer to the operating system. Hold it for one call that does not block.
+    pub fn begin_write(&self) -> AnswerInProgress<'_> {
+        let of_call = match self {
             Self::Received(receive) => Some(receive.call.begin_write()),
             Self::Notices(_) => None,
-        }
+        };
+        AnswerInProgress { answer: self, of_call }
     }
 
     /// Whether both are of one answer.
@@ -45,10 +46,7 @@ impl HandedOver {
 
     /// The last byte of the answer is with the operating system.
     pub fn mark_written(&self) {
-        match self {
-            Self::Received(receive) => receive.mark_written(),
-            Self::Notices(notices) => notices.mark_written(),
-        }
+        self.begin_write().complete();
     }
 
     /// The caller cannot or does not want to have the answer, although it may be written.
@@ -65,6 +63,25 @@ impl HandedOver {
         match self {
             Self::Received(receive) if receive.call.is_written() => {}
             unwritten => unwritten.release(),
+        }
+    }
+}
+
+/// The operating system takes the last bytes of an answer.
+pub struct AnswerInProgress<'a> {
+    answer: &'a HandedOver,
+    of_call: Option<WriteInProgress<'a>>,
+}
+
+impl AnswerInProgress<'_> {
+    /// The operating system has taken the last byte.
+    pub fn complete(self) {
+        if let Some(write) = self.of_call {
+            write.complete();
+        }
+        match self.answer {
+            HandedOver::Received(receive) => receive.note_written(),
+            HandedOver::Notices(notices) => notices.note_written(),
         }
     }
 }
@@ -109,7 +126,7 @@ impl PendingNotices {
         })
     }
 
-    fn mark_written(&self) {
+    fn note_written(&self) {
         if self.is_released.load(Ordering::SeqCst) {
             return;
         }
@@ -138,9 +155,8 @@ pub struct PendingReceive {
 }
 
 impl PendingReceive {
-    /// The last byte of the answer is with the operating system: the next call acknowledges its messages.
-    pub fn mark_written(&self) {
-        self.call.mark_written();
+    /// The call is marked as written: the next one acknowledges its messages.
+    fn note_written(&self) {
         if !self.is_connection_session {
             self.project.note_answered(&self.member, &self.call);
         }
