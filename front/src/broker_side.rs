@@ -31,8 +31,11 @@ use super::{
     threads::spawn,
     wake::Waker,
 };
-use api::mcp::{backend_instructions::after_own, handshake::INSTRUCTIONS, rpc::Params};
-use common::local::hello::HelloResult;
+use api::mcp::{backend_instructions::after_own, handshake::INSTRUCTIONS, list_changes::List, rpc::Params};
+use common::{
+    json::frame::{self, JsonText, NO_PARAMS},
+    local::hello::HelloResult,
+};
 
 /// The pauses before another attempt to connect.
 const BACKOFF: Backoff = Backoff {
@@ -268,7 +271,7 @@ impl BrokerSide {
                 let mut notifications = state.replay.note_attached();
                 drop(state);
                 if lists_changed {
-                    notifications.extend_from_slice(LISTS_CHANGED);
+                    notifications.extend(changes_of_lists());
                 }
                 self.shared.to_client(&notifications);
                 self.shared.notify();
@@ -358,7 +361,7 @@ impl BrokerSide {
                 let theirs = broker_frame::result_text(frame);
                 let differs = own.and_then(Result::ok).as_deref() != theirs.map(str::as_bytes);
                 if state.note_lists(differs) {
-                    out.extend_from_slice(LISTS_CHANGED);
+                    out.extend(changes_of_lists());
                 }
             }
         }
@@ -501,11 +504,8 @@ impl BrokerSide {
         self.shared.log.event(&why);
         let mut out = Vec::new();
         for id in asked {
-            out.extend_from_slice(
-                b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":",
-            );
-            out.extend_from_slice(id.as_bytes());
-            out.extend_from_slice(b",\"reason\":\"the broker was restarted\"}}\n");
+            let params = format_args!("{{\"requestId\":{id},\"reason\":\"the broker was restarted\"}}");
+            out.extend(frame::notification("notifications/cancelled", params).into_line());
         }
         self.shared.to_client(&out);
         self.refuse(&refused, &refusal::lost());
@@ -515,9 +515,10 @@ impl BrokerSide {
 }
 
 /// The lists of the broker are others than those that the client may have.
-const LISTS_CHANGED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\
-{\"jsonrpc\":\"2.0\",\"method\":\"notifications/prompts/list_changed\"}\n\
-{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/list_changed\"}\n";
+fn changes_of_lists() -> impl Iterator<Item = u8> {
+    let notification = |list: List| frame::notification(list.notification(), NO_PARAMS).into_line();
+    List::ALL.into_iter().flat_map(notification)
+}
 
 /// The name that the front registers on a new connection. `given` is the one that the broker has made unique.
 fn name_to_register(state: &State, given: Option<&str>, is_local: bool) -> Option<SessionName> {

@@ -26,12 +26,15 @@ use super::{
 };
 use api::mcp::{
     lists::result_text,
-    rpc::{self, INVALID_REQUEST, Incoming, Malformed, PARSE_ERROR, Params, RpcError, begin_result, write_error},
+    rpc::{self, INVALID_REQUEST, Incoming, Malformed, PARSE_ERROR, Params, RpcError},
     skipped_frame::SkippedFrame,
     tools,
     version::BATCH_VERSION,
 };
-use common::json::scan::{self, ScanError};
+use common::json::{
+    frame::{self, JsonText},
+    scan::{self, ScanError},
+};
 
 /// How long the last answers may take after the client has sent its last frame.
 const DRAIN_MAX: Duration = Duration::from_millis(650);
@@ -172,7 +175,7 @@ impl ClientSide {
 
     /// Answers with an error. Its id is null if that of the frame could not be read.
     fn refuse(&mut self, id: Option<&str>, error: &RpcError) {
-        write_error(&mut self.answers, id.or(Some("null")), error);
+        rpc::error_response(id.or(Some("null")), error).write_to(&mut self.answers);
         self.answers.push(b'\n');
     }
 
@@ -303,9 +306,8 @@ impl ClientSide {
     }
 
     fn answer(&mut self, id: &str, result: &[u8]) {
-        begin_result(&mut self.answers, id);
-        self.answers.extend_from_slice(result);
-        self.answers.extend_from_slice(b"}\n");
+        frame::result(id, result).write_to(&mut self.answers);
+        self.answers.push(b'\n');
     }
 
     fn call(&mut self, text: &str, id: &str, place: Range<usize>, params: &Params<'_>) {

@@ -7,10 +7,16 @@ use serde_json::{Value, json};
 
 use super::requests::{Answer, Request};
 use api::mcp::{
-    reply::{UnreadCount, write_call_result},
-    rpc::{REFUSED, RpcError, begin_result, write_error},
+    reply::{CallResult, UnreadCount},
+    rpc::{REFUSED, RpcError, error_response},
 };
-use common::{json::write_json, refusal::error_object};
+use common::{
+    json::{
+        frame::{self, JsonText},
+        write_json,
+    },
+    refusal::error_object,
+};
 
 /// After what time a client should repeat a call that was refused.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -73,11 +79,16 @@ pub fn write_one(out: &mut Vec<u8>, id: &str, answer: Answer, error: &Value) {
     if let Answer::ToolResult { is_modern } = answer {
         let mut object = Vec::with_capacity(256);
         write_json(&mut object, error);
-        begin_result(out, id);
-        write_call_result(out, is_modern, &object, true, UnreadCount::Unknown);
-        out.push(b'}');
+        let result = CallResult {
+            modern: is_modern,
+            object: &object,
+            is_error: true,
+            unread: UnreadCount::Unknown,
+        };
+        frame::result(id, result).write_to(out);
     } else {
         let message = error["message"].as_str().unwrap_or_default().to_owned();
-        write_error(out, Some(id), &RpcError::new(REFUSED, message).with_data(error.clone()));
+        let error = RpcError::new(REFUSED, message).with_data(error.clone());
+        error_response(Some(id), &error).write_to(out);
     }
 }

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use api::mcp::{tools::REGISTER_SESSION, version::MODERN};
+use common::json::frame::{self, JsonText, NO_PARAMS};
 
 /// Subscriptions that are renewed. A connection may subscribe to its own inbox, by few URIs, and to backends.
 const SUBSCRIPTIONS_LEN_MAX: usize = 256;
@@ -73,11 +74,9 @@ pub struct Opening {
 impl Opening {
     fn request(&mut self, purpose: Purpose, method: &str, params: &str) {
         let id = self.purposes.len();
-        let frame = format!(
-            "{{\"jsonrpc\":\"2.0\",\"id\":\"{ID_PREFIX}{id}\",\"method\":\"{method}\",\"params\":{}}}\n",
-            params.replace(['\n', '\r'], " ")
-        );
-        self.frames.extend_from_slice(frame.as_bytes());
+        let params = params.replace(['\n', '\r'], " ");
+        let id = format!("\"{ID_PREFIX}{id}\"");
+        self.frames.extend(frame::request(id, method, params).into_line());
         self.purposes.push(purpose);
     }
 
@@ -182,11 +181,8 @@ impl Replay {
 
     /// The requests that renew the subscriptions, all with this id, each with its line break.
     pub fn renewed_subscriptions(&self, id: &str) -> Vec<u8> {
-        let request = |uri| {
-            let params = json!({"uri": uri});
-            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"resources/subscribe\",\"params\":{params}}}\n")
-        };
-        self.subscriptions.iter().map(request).collect::<String>().into_bytes()
+        let request = |uri| frame::request(id, "resources/subscribe", json!({"uri": uri})).into_line();
+        self.subscriptions.iter().flat_map(request).collect()
     }
 
     /// The session that the connection acts as.
@@ -225,8 +221,8 @@ impl Replay {
         if let Some(params) = &self.initialize {
             opening.request(Purpose::Setting("initialize"), "initialize", params);
             if self.is_initialized {
-                let notification = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
-                opening.frames.extend_from_slice(notification);
+                let notification = frame::notification("notifications/initialized", NO_PARAMS);
+                opening.frames.extend(notification.into_line());
             }
         }
         if let Some(params) = &self.log_level {

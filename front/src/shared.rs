@@ -25,7 +25,10 @@ use super::{
     wake::WakeOptions,
 };
 use api::mcp::tools::DISCONNECT_SESSION;
-use common::hang_up::is_hung_up;
+use common::{
+    hang_up::is_hung_up,
+    json::frame::{self, JsonText},
+};
 
 /// How long the end of the front waits for the broker to close the connection.
 const GOODBYE_MAX: Duration = Duration::from_millis(250);
@@ -40,9 +43,9 @@ pub const GOODBYE_ID: &str = "\"front-goodbye\"";
 pub const RENEWED_ID: &str = "\"front-renewed\"";
 
 /// The last request of the front, in the modern era, which needs no handshake.
-fn goodbye() -> String {
+fn goodbye() -> Vec<u8> {
     let params = json!({"name": DISCONNECT_SESSION, "arguments": {}, "_meta": modern_meta()});
-    format!("{{\"jsonrpc\":\"2.0\",\"id\":{GOODBYE_ID},\"method\":\"tools/call\",\"params\":{params}}}\n")
+    frame::request(GOODBYE_ID, "tools/call", params).into_line()
 }
 
 /// A connection to a broker.
@@ -242,7 +245,7 @@ impl Shared {
             if is_open && lock_until(&self.writing, until).is_some() {
                 // The session becomes disconnected and keeps its inbox.
                 let _ = link.stream.set_write_timeout(Some(GOODBYE_MAX));
-                let _ = (&mut &*link.stream).write_all(goodbye().as_bytes());
+                let _ = (&mut &*link.stream).write_all(&goodbye());
             }
             let _ = link.stream.shutdown(Shutdown::Write);
             self.wait_until(until, |state| state.stage == Stage::Closed);

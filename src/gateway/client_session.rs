@@ -22,9 +22,10 @@ use super::{
     listener::{Heard, Listener},
     lists::{ListChanges, ListReader, ReadTools},
     message::{self, AnswerTo, Message, call_number},
-    probe::{Opening, Probe, ProbeStep, error_code, error_text},
+    probe::{INITIALIZED, Opening, Probe, ProbeStep, error_code, error_text},
 };
 use api::mcp::{lines::LineEvent, rpc, skipped_frame::SkippedFrame};
+use common::json::frame::{self, NO_PARAMS};
 
 /// Bytes per second that are read of a backend whose messages reach no caller. Faster ones wait in its connection.
 const FLOOD_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -355,8 +356,7 @@ impl<'a> ClientSession<'a> {
         self.protocol_version = Some(server.protocol_version.clone());
         self.link.set_era(era);
         if era == BackendEra::Legacy {
-            self.link
-                .send(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+            self.link.send(frame::notification(INITIALIZED, NO_PARAMS));
         }
         let (link, server) = (Arc::clone(&self.link), Arc::new(server));
         let known = self.order.known_lists.as_deref().cloned().unwrap_or_default();
@@ -403,8 +403,7 @@ impl<'a> ClientSession<'a> {
 
     /// Reports that the instance takes calls, once what it asks at its start has come: the answer to a ping is behind that.
     fn report_ready_after_questions(&mut self, ready: ReadyInstance) {
-        let ping = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}}", FIRST_PING.0);
-        self.link.send(ping.as_bytes());
+        self.link.send(frame::request(FIRST_PING.0, "ping", NO_PARAMS));
         let (pinged, report) = (Rc::clone(&self.pinged), Arc::clone(&self.order.report));
         let reporting = actix_rt::spawn(async move {
             let _ = timeout(PING_TIME_MAX, pinged.notified()).await;

@@ -17,6 +17,7 @@ use tokio::{
 
 use super::{lists::end_of, probe::modern_meta};
 use api::mcp::tasks;
+use common::json::frame::{self, JsonText};
 
 /// How long a backend may take to answer one subscription.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -201,8 +202,7 @@ impl Listener {
 
     fn open(&self, method: &str, params: &Value) -> Result<Call, LinkRefusal> {
         Arc::clone(&self.link).open(CallPurpose::Own, &mut |number, out| {
-            let request = json!({"jsonrpc": "2.0", "id": number.0, "method": method, "params": params});
-            out.extend_from_slice(request.to_string().as_bytes());
+            frame::request(number.0, method, params).write_to(out);
         })
     }
 

@@ -20,6 +20,7 @@ use tokio::{
 
 use super::probe::modern_meta;
 use api::mcp::rpc::METHOD_NOT_FOUND;
+use common::json::frame::{self, JsonText};
 
 /// How long one page may take.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -254,11 +255,8 @@ impl ListReader {
         if let Some(cursor) = cursor {
             params["cursor"] = json!(cursor);
         }
-        let request = json!({"jsonrpc": "2.0", "method": kind.method(), "params": params});
         let asked = Arc::clone(&self.link).open(CallPurpose::Own, &mut |number, out| {
-            let mut request = request.clone();
-            request["id"] = json!(number.0);
-            out.extend_from_slice(request.to_string().as_bytes());
+            frame::request(number.0, kind.method(), &params).write_to(out);
         });
         let failed = |reason: String| Err(Unread::Failed(reason));
         let mut call = match asked {

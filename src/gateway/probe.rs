@@ -13,11 +13,16 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use api::mcp::version::{LEGACY, MODERN};
-use common::json::whole_number;
+use common::json::{
+    frame::{self, JsonText},
+    whole_number,
+};
 
 /// The ids of the two openings. Calls have far higher numbers.
 const DISCOVER: CallNumber = CallNumber(1);
 const INITIALIZE: CallNumber = CallNumber(2);
+/// The notification that ends a legacy handshake.
+pub const INITIALIZED: &str = "notifications/initialized";
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +138,7 @@ impl Probe {
 }
 
 fn request(CallNumber(id): CallNumber, method: &str, params: &str) -> String {
-    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}")
+    frame::request(id, method, params).into_text()
 }
 
 /// The members that both handshakes have in common.

@@ -40,6 +40,7 @@ use api::{
         rpc::{self, Incoming, RpcError},
     },
 };
+use common::json::frame;
 
 /// The method that says how the backends are, which is not of MCP.
 const STATUS: &str = "gateway/status";
@@ -150,8 +151,7 @@ impl StdioWire {
             return ReplyRoute::Connection.refuse(&self.outbox, Some(id), &error);
         }
         let result = json!({"backends": self.backends(), "initialized": is_initialized});
-        let frame = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}");
-        self.outbox.respond(frame.as_bytes(), None);
+        self.outbox.respond(frame::result(id, result), None, None);
     }
 
     /// The state of each backend, in the words of mcpmon.

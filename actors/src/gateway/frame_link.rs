@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     clock::{millis, mono_ms},
+    json::frame::{self, JsonText},
     model::BackendEra,
 };
 
@@ -188,12 +189,12 @@ impl FrameLink {
     }
 
     /// Adds a frame that is no call. Returns false if the backend does not read what was sent before.
-    pub fn send(&self, frame: &[u8]) -> bool {
+    pub fn send(&self, frame: impl JsonText) -> bool {
         let mut state = self.lock();
         if state.is_closed || state.outgoing.len() >= OUTGOING_BYTES_MAX {
             return false;
         }
-        state.append(|out| out.extend_from_slice(frame));
+        state.append(frame);
         drop(state);
         self.wake.notify_one();
         true
@@ -289,7 +290,7 @@ impl FrameLink {
         let start = state.taken + state.outgoing.len() as u64;
         if let Some(call) = state.slots.get_mut(number) {
             call.start = start;
-            state.append(|out| out.extend_from_slice(&held.frame));
+            state.append(held.frame);
             drop(state);
             self.wake.notify_one();
         }
@@ -360,8 +361,8 @@ impl State {
         last.is_some_and(|(_, at_ms)| now_ms.saturating_sub(*at_ms) < millis(within))
     }
 
-    fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        write(&mut self.outgoing);
+    fn append(&mut self, frame: impl JsonText) {
+        frame.write_to(&mut self.outgoing);
         self.outgoing.push(b'\n');
         self.outgoing_len += 1;
     }
@@ -418,7 +419,7 @@ impl Link for FrameLink {
                 questions,
             });
         } else {
-            state.append(|out| write(number, out));
+            state.append(|out: &mut Vec<u8>| write(number, out));
         }
         drop(state);
         self.wake.notify_one();
@@ -427,21 +428,14 @@ impl Link for FrameLink {
 
     fn want_log_level(&self, rank: u8, level: &str) {
         if self.log_rank.fetch_min(rank, Ordering::Relaxed) > rank {
-            let frame = format!(
-                "{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"logging/setLevel\",\"params\":{{\"level\":\"{level}\"}}}}",
-                SET_LOG_LEVEL.0
-            );
-            self.send(frame.as_bytes());
+            let params = format_args!("{{\"level\":\"{level}\"}}");
+            self.send(frame::request(SET_LOG_LEVEL.0, "logging/setLevel", params));
         }
     }
 
     fn answer(&self, question: &InputRequest, outcome: Result<&str, &str>) {
-        let (member, value) = match outcome {
-            Ok(result) => ("result", result),
-            Err(error) => ("error", error),
-        };
         let id = &question.id;
-        self.send(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"{member}\":{value}}}").as_bytes());
+        self.send(frame::response(&**id, outcome));
         let mut state = self.lock();
         let Some(held) = &mut state.held else { return };
         held.questions.retain(|waiting| waiting.id != *id);
@@ -485,11 +479,9 @@ impl Link for FrameLink {
         }
         let CallNumber(id) = number;
         self.note_if_idle(&state);
-        let frame = format!(
-            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":{id},\
-             \"reason\":\"the caller has given up\"}}}}"
-        );
-        state.append(|out| out.extend_from_slice(frame.as_bytes()));
+        let params = format_args!("{{\"requestId\":{id},\"reason\":\"the caller has given up\"}}");
+        let cancelled = frame::notification("notifications/cancelled", params);
+        state.append(cancelled);
         drop(state);
         self.wake.notify_one();
     }

@@ -1,5 +1,6 @@
 //! JSON text as the parts of the broker read it without building values.
 
+pub mod frame;
 pub mod scan;
 
 use std::borrow::Cow;

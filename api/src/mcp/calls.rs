@@ -75,7 +75,7 @@ pub enum ShutdownBehaviour {
     Finish,
     /// Refuses it: it waits for an event that may never come.
     Refuse,
-    /// Sends this response: the call has a result and waits for more.
+    /// Sends this result: the call has it and waits for more.
     Answer(Vec<u8>),
     /// Notifies it: it ends its wait and answers with what it knows.
     Hurry(Rc<Notify>),
@@ -234,11 +234,11 @@ impl Calls {
         self.wake();
     }
 
-    /// Sets the response that a running call gets if the broker stops: it has a result and waits for more. Wakes the
-    /// peer, because the broker may be stopping already.
-    pub fn answer_on_shutdown(&self, to: &ReplyTo, response: Vec<u8>) {
+    /// Sets the result that a running call gets if the broker stops: it waits for more. Wakes the peer, because the broker
+    /// may be stopping already.
+    pub fn answer_on_shutdown(&self, to: &ReplyTo, result: Vec<u8>) {
         if let Some(call) = self.running.borrow_mut().get_mut(&key_of(&to.id)) {
-            call.on_shutdown = ShutdownBehaviour::Answer(response);
+            call.on_shutdown = ShutdownBehaviour::Answer(result);
             self.wake();
         }
     }
@@ -321,7 +321,7 @@ impl Calls {
     }
 
     /// Ends the waiting calls of this exchange, or of the whole connection, because the broker stops. Their receives
-    /// return their messages. Returns each request with its response, or `None` if it is to be refused.
+    /// return their messages. Returns each request with its result, or `None` if it is to be refused.
     pub fn end_waiting(&self, exchange: Option<&Outbox>) -> Vec<(ReplyTo, Option<Vec<u8>>)> {
         let waits = |call: &RunningCall| {
             if let ShutdownBehaviour::Hurry(hurry) = &call.on_shutdown {
@@ -339,7 +339,7 @@ impl Calls {
             task.abort();
             self.release_receive(&to.id);
             match on_shutdown {
-                ShutdownBehaviour::Answer(response) => (to, Some(response)),
+                ShutdownBehaviour::Answer(result) => (to, Some(result)),
                 ShutdownBehaviour::Refuse | ShutdownBehaviour::Finish | ShutdownBehaviour::Hurry(_) => (to, None),
             }
         };

@@ -25,7 +25,7 @@ use super::{
     logging::Level,
     outbox::Outbox,
     pending_receive::{HandedOver, PendingReceive},
-    reply::{ReplyTo, ResultForm, ToolResult, UnreadCount, write_call_result, write_tool_result},
+    reply::{CallResult, ReplyTo, ResultForm, ToolResult, UnreadCount},
     rpc::{INTERNAL_ERROR, RpcError},
     service::Service,
     subscriptions::{Notifier, Subscriptions},
@@ -33,7 +33,7 @@ use super::{
     version::ClientInfo,
 };
 use crate::{auth::Identity, budget::WorkerTime};
-use common::refusal::error_object;
+use common::{json::frame::JsonText, refusal::error_object};
 
 /// What the calls of one peer share.
 pub struct PeerContext {
@@ -165,7 +165,7 @@ impl PeerContext {
         }
         let handed_over = receive.map(HandedOver::Received).or(notices);
         match form {
-            ResultForm::Whole => to.raw_result_with_receive(&self.outbox, &text, handed_over),
+            ResultForm::Whole => to.result_with_receive(&self.outbox, &*text, handed_over),
             form => self.send_tool_result(to, &text, form, false, handed_over),
         }
     }
@@ -197,9 +197,13 @@ impl PeerContext {
             UnreadCount::Of(unread) if form == ResultForm::ExactText => UnreadCount::BesideText(unread),
             unread => unread,
         };
-        let mut out = Vec::with_capacity(object.len() * 2 + 256);
-        write_tool_result(&mut out, to, object, is_error, unread);
-        to.send_with_receive(&self.outbox, &out, receive);
+        let result = CallResult {
+            modern: to.modern,
+            object,
+            is_error,
+            unread,
+        };
+        to.result_with_receive(&self.outbox, result, receive);
     }
 
     // The end of calls
@@ -211,9 +215,9 @@ impl PeerContext {
         if ended.is_empty() {
             return !self.calls.is_running(exchange);
         }
-        for (to, response) in ended {
-            match response {
-                Some(response) => to.send(&self.outbox, &response),
+        for (to, result) in ended {
+            match result {
+                Some(result) => to.result(&self.outbox, &*result),
                 None => self.refuse(&to, &BrokerError::unavailable()),
             }
         }
@@ -339,7 +343,7 @@ impl PeerContext {
             return None;
         }
         let task = self.service.tasks.create(&self.identity)?;
-        to.raw_result(&self.outbox, &task.created_result());
+        to.result(&self.outbox, &*task.created_result());
         Some(task)
     }
 
@@ -360,9 +364,13 @@ impl PeerContext {
                 Ok(Err(error)) => (ToolResult::from(error_object(&error)).text, true),
                 Err(_) => return running.fail(RpcError::new(INTERNAL_ERROR, "Internal error")),
             };
-            let mut result = Vec::with_capacity(object.len() * 2 + 256);
-            write_call_result(&mut result, true, &object, is_error, UnreadCount::Unknown);
-            running.complete(result);
+            let result = CallResult {
+                modern: true,
+                object: &object,
+                is_error,
+                unread: UnreadCount::Unknown,
+            };
+            running.complete(result.into_bytes());
         });
         task.set_runner(runner.abort_handle());
     }

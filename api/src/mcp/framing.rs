@@ -1,5 +1,7 @@
 //! The formats in which the frames of MCP go to a peer.
 
+use common::json::frame::JsonText;
+
 /// How frames are separated in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
@@ -37,19 +39,30 @@ pub fn replace_line_breaks(json: &mut [u8]) {
     }
 }
 
-/// Appends the header of an unmasked text frame of `len` bytes (RFC 6455, section 5.2).
-#[inline]
-pub fn text_frame_header(out: &mut Vec<u8>, len: usize) {
-    const FIN_TEXT: u8 = 0x81;
-    match len {
-        0..126 => out.extend_from_slice(&[FIN_TEXT, len as u8]),
-        126..65_536 => {
-            let [high, low] = (len as u16).to_be_bytes();
-            out.extend_from_slice(&[FIN_TEXT, 126, high, low]);
-        }
-        _ => {
-            out.extend_from_slice(&[FIN_TEXT, 127]);
-            out.extend_from_slice(&(len as u64).to_be_bytes());
-        }
+/// Appends an unmasked text frame (RFC 6455, section 5.2). The text moves only if its hint is of another class of lengths.
+pub fn write_text_frame(out: &mut Vec<u8>, text: impl JsonText) {
+    let start = out.len();
+    let (header, reserved) = text_frame_header(text.len_hint());
+    out.extend_from_slice(&header[..reserved]);
+    text.write_to(out);
+    let (header, needed) = text_frame_header(out.len() - start - reserved);
+    if needed == reserved {
+        out[start..start + needed].copy_from_slice(&header[..needed]);
+    } else {
+        out.splice(start..start + reserved, header.into_iter().take(needed));
     }
+}
+
+/// The header of a text of `len` bytes, and its own length.
+fn text_frame_header(len: usize) -> ([u8; 10], usize) {
+    const FIN_TEXT: u8 = 0x81;
+    let (class, size) = match len {
+        0..126 => (len as u8, 0),
+        126..65_536 => (126, 2),
+        _ => (127, 8),
+    };
+    let mut header = [0; 10];
+    header[..2].copy_from_slice(&[FIN_TEXT, class]);
+    header[2..2 + size].copy_from_slice(&(len as u64).to_be_bytes()[8 - size..]);
+    (header, 2 + size)
 }

@@ -26,7 +26,10 @@ use super::{
     rpc::{INTERNAL_ERROR, INVALID_REQUEST, MISSING_CAPABILITY, RpcError},
     tasks::{self, Task},
 };
-use common::json::write_json;
+use common::json::{
+    frame::{self, JsonText},
+    write_json,
+};
 
 /// How long a human or a model may take to answer. Then a request to a legacy client fails, and a `requestState`
 /// expires.
@@ -95,8 +98,8 @@ impl InputRequest {
     }
 
     /// The request to a legacy client.
-    pub fn frame(&self, id: u64) -> String {
-        json!({"jsonrpc": "2.0", "id": id, "method": self.method, "params": self.params}).to_string()
+    pub fn frame(&self, id: u64) -> impl JsonText {
+        frame::request(id, self.method, &self.params)
     }
 
     /// Whether an answer fits the request. An answer that does not is discarded, and the request repeated.
@@ -394,7 +397,7 @@ impl Call {
 
     async fn ask_legacy_client(&self, request: InputRequest) -> Result<Value, Interrupted> {
         let (id, answer) = self.context.client_requests.open();
-        self.to.notify(&self.context.outbox, request.frame(id).as_bytes());
+        self.to.notify(&self.context.outbox, request.frame(id));
         match timeout(ANSWER_TIMEOUT, answer).await {
             Ok(Ok(Ok(answer))) if request.accepts(&answer) => Ok(answer),
             Ok(Ok(Ok(_))) => Err(RpcError::new(INVALID_REQUEST, format!("no answer to {}", request.method)).into()),

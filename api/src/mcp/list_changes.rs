@@ -4,6 +4,9 @@ use std::{env, sync::LazyLock};
 
 use tokio::sync::watch;
 
+use super::subscriptions::SUBSCRIPTION_ID;
+use common::json::frame::{self, JsonText};
+
 /// Whether this process serves the fixtures of the conformance suite. The lists change while the broker runs then only.
 pub fn serves_fixtures() -> bool {
     static SERVES: LazyLock<bool> =
@@ -75,10 +78,6 @@ impl ListChanges {
 
 /// The notification that tells a subscription of a changed list. `subscription` is the id of its request, as JSON.
 pub fn notification_for(list: List, subscription: &str) -> Vec<u8> {
-    format!(
-        "{{\"jsonrpc\":\"2.0\",\"method\":\"{}\",\"params\":{{\"_meta\":\
-         {{\"io.modelcontextprotocol/subscriptionId\":{subscription}}}}}}}",
-        list.notification()
-    )
-    .into_bytes()
+    let params = format_args!("{{\"_meta\":{{{SUBSCRIPTION_ID}:{subscription}}}}}");
+    frame::notification(list.notification(), params).into_bytes()
 }

@@ -21,10 +21,11 @@ use futures_util::task::AtomicWaker;
 
 use super::{
     charge::OutboxCharge,
-    framing::{Framing, ResponseForm, replace_line_breaks, text_frame_header},
+    framing::{Framing, ResponseForm, replace_line_breaks, write_text_frame},
     pending_receive::{AnswerMark, HandedOver, WriteMarks},
 };
 use crate::budget::Reservation;
+use common::json::frame::JsonText;
 
 /// Bytes of pushed messages that may wait for the socket. One message may exceed it.
 pub const PUSH_BYTES_MAX: usize = 512 * 1024;
@@ -217,8 +218,8 @@ impl Outbox {
         self.is_push_blocked() && has_room && self.push_refused.swap(false, Ordering::AcqRel)
     }
 
-    /// Queues one frame.
-    pub fn send(&self, frame: &[u8]) {
+    /// Queues one frame, which writes itself into the queue.
+    pub fn send(&self, frame: impl JsonText) {
         if let Framing::Exchange {
             form: ResponseForm::Whole,
             ..
@@ -227,29 +228,20 @@ impl Outbox {
             return;
         }
         let mut queue = self.queue();
-        self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
+        self.append(&mut queue, frame);
         self.after_queueing(queue);
     }
 
-    /// Queues the response to a request; `error` is its JSON-RPC error code. A response ends an exchange.
-    pub fn respond(&self, frame: &[u8], error: Option<i32>) {
-        self.respond_with_receives(frame, error, None);
-    }
-
-    /// As [`Self::respond`], for a response that returns messages: `receives` are completed when it has been written.
-    pub fn respond_with_receives(
-        &self,
-        frame: &[u8],
-        error: Option<i32>,
-        receives: impl IntoIterator<Item = HandedOver>,
-    ) {
+    /// Queues the response to a request, which ends an exchange. `error` is its JSON-RPC error code, and `receives` are
+    /// completed when it has been written.
+    pub fn respond(&self, frame: impl JsonText, error: Option<i32>, receives: impl IntoIterator<Item = HandedOver>) {
         let mut queue = self.queue();
         if queue.ended {
             return;
         }
         let start = queue.queued_bytes_total;
         let Framing::Exchange { form, .. } = self.framing else {
-            self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
+            self.append(&mut queue, frame);
             queue.mark_receives(start, receives);
             return self.after_queueing(queue);
         };
@@ -260,11 +252,12 @@ impl Outbox {
             ResponseForm::Whole => true,
         };
         if whole {
-            queue.bytes.extend_from_slice(frame);
-            queue.queued_bytes_total += frame.len() as u64;
-            self.waiting_len.fetch_add(frame.len(), Ordering::Relaxed);
+            self.append_with(&mut queue, |bytes| {
+                bytes.reserve(frame.len_hint());
+                frame.write_to(bytes);
+            });
         } else {
-            self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
+            self.append(&mut queue, frame);
         }
         queue.mark_receives(start, receives);
         queue.exchange.answered = Some(QueuedResponse { error, whole });
@@ -479,9 +472,7 @@ impl Outbox {
         if queue.ended {
             return;
         }
-        queue.bytes.extend_from_slice(bytes);
-        queue.queued_bytes_total += bytes.len() as u64;
-        self.waiting_len.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.append_with(&mut queue, |queued| queued.extend_from_slice(bytes));
         drop(queue);
         self.wake();
     }
@@ -543,40 +534,40 @@ impl Outbox {
         !self.is_signalled.swap(false, Ordering::AcqRel)
     }
 
-    fn append(&self, queue: &mut Queue, len: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Appends a frame, unless the output has ended.
+    fn append(&self, queue: &mut Queue, frame: impl JsonText) {
         if queue.ended {
             return;
         }
-        let before = queue.bytes.len();
-        // Without room for the text around it, the buffer would grow once more and copy a large frame.
-        if len >= LARGE_LEN {
-            queue.bytes.reserve(len + FRAMING_LEN);
-        }
-        match self.framing {
-            Framing::WebSocket => {
-                text_frame_header(&mut queue.bytes, len);
-                write(&mut queue.bytes);
+        queue.events_len += 1;
+        let number = queue.events_len;
+        self.append_with(queue, |bytes| {
+            // Without room for the text around it, the buffer would grow once more and copy a large frame.
+            if frame.len_hint() >= LARGE_LEN {
+                bytes.reserve(frame.len_hint() + FRAMING_LEN);
             }
-            Framing::Line => {
-                write(&mut queue.bytes);
-                replace_line_breaks(&mut queue.bytes[before..]);
-                queue.bytes.push(b'\n');
-            }
-            Framing::Events { stream } | Framing::Exchange { stream, .. } => {
-                queue.events_len += 1;
-                if let Some(stream) = stream {
-                    let number = queue.events_len;
-                    queue
-                        .bytes
-                        .extend_from_slice(format!("id: {stream}-{number}\n").as_bytes());
+            match self.framing {
+                Framing::WebSocket => write_text_frame(bytes, frame),
+                Framing::Line => {
+                    write_one_line(bytes, frame);
+                    bytes.push(b'\n');
                 }
-                queue.bytes.extend_from_slice(b"event: message\ndata: ");
-                let data = queue.bytes.len();
-                write(&mut queue.bytes);
-                replace_line_breaks(&mut queue.bytes[data..]);
-                queue.bytes.extend_from_slice(b"\n\n");
+                Framing::Events { stream } | Framing::Exchange { stream, .. } => {
+                    if let Some(stream) = stream {
+                        format_args!("id: {stream}-{number}\n").write_to(bytes);
+                    }
+                    bytes.extend_from_slice(b"event: message\ndata: ");
+                    write_one_line(bytes, frame);
+                    bytes.extend_from_slice(b"\n\n");
+                }
             }
-        }
+        });
+    }
+
+    /// Appends bytes as they are, and counts them.
+    fn append_with(&self, queue: &mut Queue, write: impl FnOnce(&mut Vec<u8>)) {
+        let before = queue.bytes.len();
+        write(&mut queue.bytes);
         let added = queue.bytes.len() - before;
         queue.queued_bytes_total += added as u64;
         self.waiting_len.fetch_add(added, Ordering::Relaxed);
@@ -585,4 +576,11 @@ impl Outbox {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Appends a frame without line breaks.
+fn write_one_line(out: &mut Vec<u8>, frame: impl JsonText) {
+    let start = out.len();
+    frame.write_to(out);
+    replace_line_breaks(&mut out[start..]);
 }

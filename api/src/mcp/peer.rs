@@ -37,12 +37,14 @@ use super::{
     send_outcome::{answer_send, send_cross_project},
     send_reply::{SendReply, ToolSend},
     service::Service,
+    subscriptions::SUBSCRIPTION_ID,
     version::{BATCH_VERSION, RequestMeta},
 };
 use crate::{
     auth::Identity,
     budget::{Reservation, SLICE_MS, SliceWaiter},
 };
+use common::json::frame;
 
 /// Submitted batches of messages that the router has not answered; with more, the connection is not read.
 const ROUTED_LEN_MAX: usize = 8;
@@ -62,8 +64,7 @@ pub struct Peer {
     read_busy_ms: Option<u64>,
     /// The place among the waiters of the project, while it has used its slice of the worker.
     slice_waiter: Rc<SliceWaiter>,
-    /// Buffers for an answer and the object in it.
-    scratch: Vec<u8>,
+    /// A buffer for the object in an answer.
     object: Vec<u8>,
 }
 
@@ -120,7 +121,6 @@ impl Peer {
             busy_since_ms: clock::mono_ms(),
             read_busy_ms: None,
             slice_waiter: Rc::default(),
-            scratch: Vec::new(),
             object: Vec::new(),
         }
     }
@@ -426,7 +426,7 @@ impl Peer {
             let Some(mut reply) = reply else { continue };
             reply.release_slot();
             match answer {
-                Ok(routed) => answer_send(&self.context, reply, routed, &mut self.scratch, &mut self.object),
+                Ok(routed) => answer_send(&self.context, reply, routed, &mut self.object),
                 Err(error) => self.context.refuse(&reply.to, &error),
             }
         }
@@ -459,12 +459,12 @@ impl Peer {
             return false;
         }
         for id in ended {
-            let result = format!(
-                "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"resultType\":\"complete\",\"_meta\":\
-                 {{\"io.modelcontextprotocol/subscriptionId\":{id},\"io.modelcontextprotocol/serverInfo\":{}}}}}}}",
+            let result = format_args!(
+                "{{\"resultType\":\"complete\",\"_meta\":{{{SUBSCRIPTION_ID}:{id},\
+                 \"io.modelcontextprotocol/serverInfo\":{}}}}}",
                 server_info_text()
             );
-            self.context.outbox.respond(result.as_bytes(), None);
+            self.context.outbox.respond(frame::result(&*id, result), None, None);
         }
         self.context.apply_subscriptions();
         true
@@ -544,7 +544,7 @@ impl Peer {
 
     /// Frees the buffers of an idle connection.
     pub fn shrink_buffers(&mut self) {
-        self.scratch = Vec::new();
+        self.object = Vec::new();
         self.batch.prepared = Vec::new();
         self.batch.routed.shrink_to_fit();
     }

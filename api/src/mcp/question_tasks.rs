@@ -11,9 +11,9 @@ use actors::{
 };
 use serde_json::{Value, json};
 
-use super::reply::{UnreadCount, server_info, write_call_result};
+use super::reply::{CallResult, UnreadCount, server_info};
 use crate::verbs::questions::{Humans, Outcome};
-use common::json::write_json;
+use common::json::{frame::JsonText, write_json};
 
 /// How often a client should poll.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -44,7 +44,13 @@ pub async fn detailed_result(project: &ProjectHandle, question: &Arc<Question>) 
         let mut object = Vec::with_capacity(512);
         write_json(&mut object, &outcome.to_json());
         out.extend_from_slice(b",\"result\":");
-        write_call_result(&mut out, true, &object, false, UnreadCount::Unknown);
+        let result = CallResult {
+            modern: true,
+            object: &object,
+            is_error: false,
+            unread: UnreadCount::Unknown,
+        };
+        result.write_to(&mut out);
         out.push(b'}');
     }
     out

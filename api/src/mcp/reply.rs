@@ -1,7 +1,7 @@
 //! Where the answer to a request goes, and how it is written.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     rc::Rc,
     sync::{Arc, LazyLock, OnceLock},
 };
@@ -20,11 +20,17 @@ use super::{
     logging::Level,
     outbox::Outbox,
     pending_receive::{HandedOver, PendingNotices},
-    rpc::{self, RpcError, begin_result},
+    rpc::{self, RpcError},
 };
 
 use crate::budget::Reservation;
-use common::{json::write_json, refusal::error_object};
+use common::{
+    json::{
+        frame::{self, JsonText},
+        write_json,
+    },
+    refusal::error_object,
+};
 
 /// The request that an answer belongs to.
 #[derive(Clone)]
@@ -72,31 +78,22 @@ impl ReplyRoute {
     }
 
     /// Sends the response to a request; `error` is its JSON-RPC error code, `receive` the receive that it completes.
-    pub fn respond(&self, connection: &Outbox, frame: &[u8], error: Option<i32>, receive: Option<HandedOver>) {
+    pub fn respond(&self, connection: &Outbox, frame: impl JsonText, error: Option<i32>, receive: Option<HandedOver>) {
         match self {
-            Self::Connection => connection.respond_with_receives(frame, error, receive),
-            Self::Exchange(outbox) => outbox.respond_with_receives(frame, error, receive),
-            Self::Batch(batch) => {
-                batch.len.set(batch.len.get() + frame.len());
-                if batch.len.get() > UNRESERVED_BYTES_MAX {
-                    batch.held.borrow_mut().set_bytes(batch.len.get());
-                }
-                batch.frames.borrow_mut().push(frame.to_vec());
-                batch.receives.borrow_mut().extend(receive);
-            }
+            Self::Connection => connection.respond(frame, error, receive),
+            Self::Exchange(outbox) => outbox.respond(frame, error, receive),
+            Self::Batch(batch) => batch.add(frame, receive),
         }
     }
 
     /// Sends an error for a frame that may be a request. If its id is unknown, the response over HTTP omits the id, and
     /// on a connection it is null (JSON-RPC 2.0, section 5).
     pub fn refuse(&self, connection: &Outbox, id: Option<&str>, error: &RpcError) {
-        let mut out = Vec::with_capacity(128);
         let id = match self {
             Self::Connection => id.or(Some("null")),
             Self::Exchange(_) | Self::Batch(_) => id,
         };
-        rpc::write_error(&mut out, id, error);
-        self.respond(connection, &out, Some(error.code), None);
+        self.respond(connection, rpc::error_response(id, error), Some(error.code), None);
     }
 
     /// Discards the answer to the request of this route.
@@ -126,7 +123,7 @@ impl ReplyRoute {
     /// `REFUSED` if not: a batch is answered as a whole, so it has no cursor.
     pub fn check_room(&self) -> Result<(), RpcError> {
         match self {
-            Self::Batch(batch) if batch.len.get() >= BATCH_BYTES_MAX => Err(RpcError::new(
+            Self::Batch(batch) if batch.answers.borrow().len() >= BATCH_BYTES_MAX => Err(RpcError::new(
                 rpc::REFUSED,
                 format!(
                     "the answers of this batch have {BATCH_BYTES_MAX} bytes and more: send this request in another"
@@ -156,10 +153,9 @@ pub struct AnswerBatch {
     outbox: Arc<Outbox>,
     /// The outbox serves this batch only.
     is_exchange: bool,
-    frames: RefCell<Vec<Vec<u8>>>,
-    /// Bytes of the frames.
-    len: Cell<usize>,
-    /// Counts them until the outbox does.
+    /// The array so far: each answer follows `[` or `,`.
+    answers: RefCell<Vec<u8>>,
+    /// Counts its bytes until the outbox does.
     held: RefCell<Reservation>,
     page_permits: Arc<Semaphore>,
     /// The receives that the answer completes.
@@ -179,28 +175,36 @@ impl AnswerBatch {
         Rc::new(Self {
             outbox,
             is_exchange,
-            frames: RefCell::default(),
-            len: Cell::new(0),
+            answers: RefCell::default(),
             held: RefCell::new(held),
             page_permits: Arc::new(Semaphore::new(1)),
             receives: RefCell::default(),
         })
     }
+
+    fn add(&self, frame: impl JsonText, receive: Option<HandedOver>) {
+        let mut answers = self.answers.borrow_mut();
+        let separator = if answers.is_empty() { b'[' } else { b',' };
+        answers.push(separator);
+        frame.write_to(&mut answers);
+        if answers.len() > UNRESERVED_BYTES_MAX {
+            self.held.borrow_mut().set_bytes(answers.len());
+        }
+        self.receives.borrow_mut().extend(receive);
+    }
 }
 
 impl Drop for AnswerBatch {
     fn drop(&mut self) {
-        let frames = self.frames.take();
-        if frames.is_empty() {
+        let mut array = self.answers.take();
+        if array.is_empty() {
             if self.is_exchange {
                 self.outbox.abandon();
             }
             return;
         }
-        let mut array = vec![b'['];
-        array.extend_from_slice(&frames.join(&b','));
         array.push(b']');
-        self.outbox.respond_with_receives(&array, None, self.receives.take());
+        self.outbox.respond(&*array, None, self.receives.take());
     }
 }
 
@@ -232,48 +236,23 @@ impl ReplyTo {
         }
     }
 
-    /// Sends the response.
-    pub fn send(&self, connection: &Outbox, frame: &[u8]) {
-        self.route.respond(connection, frame, None, None);
-    }
-
-    /// Sends the response, which completes a receive if `receive` is given.
-    pub fn send_with_receive(&self, connection: &Outbox, frame: &[u8], receive: Option<HandedOver>) {
-        self.route.respond(connection, frame, None, receive);
-    }
-
     /// Sends a response with this result.
-    pub fn result(&self, connection: &Outbox, result: &Value) {
-        let mut text = Vec::with_capacity(256);
-        write_json(&mut text, result);
-        self.raw_result(connection, &text);
+    pub fn result(&self, connection: &Outbox, result: impl JsonText) {
+        self.result_with_receive(connection, result, None);
     }
 
-    /// Sends a response with this result, as JSON text.
-    pub fn raw_result(&self, connection: &Outbox, result: &[u8]) {
-        self.raw_result_with_receive(connection, result, None);
-    }
-
-    /// As [`Self::raw_result`]; the response completes a receive if `receive` is given.
-    pub fn raw_result_with_receive(&self, connection: &Outbox, result: &[u8], receive: Option<HandedOver>) {
-        let mut out = Vec::with_capacity(result.len() + 64);
-        begin_result(&mut out, &self.id);
-        out.extend_from_slice(result);
-        out.push(b'}');
-        self.send_with_receive(connection, &out, receive);
+    /// As [`Self::result`]; the response completes a receive if `receive` is given.
+    pub fn result_with_receive(&self, connection: &Outbox, result: impl JsonText, receive: Option<HandedOver>) {
+        let response = frame::result(&*self.id, result);
+        self.route.respond(connection, response, None, receive);
     }
 
     /// Sends an error response with this error object, as JSON text.
     pub fn raw_error(&self, connection: &Outbox, error: &[u8]) {
         /// The call was served: over HTTP its response is 200 for every code of the backend.
         const SERVED: i32 = 0;
-        let mut out = Vec::with_capacity(error.len() + 64);
-        out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-        out.extend_from_slice(self.id.as_bytes());
-        out.extend_from_slice(b",\"error\":");
-        out.extend_from_slice(error);
-        out.push(b'}');
-        self.route.respond(connection, &out, Some(SERVED), None);
+        let response = frame::error(&*self.id, error);
+        self.route.respond(connection, response, Some(SERVED), None);
     }
 
     /// Sends an error response.
@@ -282,7 +261,7 @@ impl ReplyTo {
     }
 
     /// Sends a notification that belongs to the request.
-    pub fn notify(&self, connection: &Outbox, frame: &[u8]) {
+    pub fn notify(&self, connection: &Outbox, frame: impl JsonText) {
         self.route.outbox(connection).send(frame);
     }
 
@@ -291,13 +270,8 @@ impl ReplyTo {
         if self.log_level.is_none_or(|wanted| level < wanted) {
             return;
         }
-        let frame = format!(
-            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{{\"level\":\"{}\",\"logger\":{},\
-             \"data\":{data}}}}}",
-            level.as_str(),
-            Value::from(logger),
-        );
-        self.notify(connection, frame.as_bytes());
+        let params = json!({"level": level.as_str(), "logger": logger, "data": data});
+        self.notify(connection, frame::notification("notifications/message", params));
     }
 
     /// Sends a progress notification if the caller gave a token.
@@ -305,11 +279,8 @@ impl ReplyTo {
         let Some(token) = &self.progress else { return };
         let total = total.map_or_else(String::new, |total| format!(",\"total\":{total}"));
         let message = message.map_or_else(String::new, |message| format!(",\"message\":{}", Value::from(message)));
-        let frame = format!(
-            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":{token},\
-             \"progress\":{progress}{total}{message}}}}}"
-        );
-        self.notify(connection, frame.as_bytes());
+        let params = format_args!("{{\"progressToken\":{token},\"progress\":{progress}{total}{message}}}");
+        self.notify(connection, frame::notification("notifications/progress", params));
     }
 }
 
@@ -373,16 +344,37 @@ pub enum UnreadCount {
     BesideText(usize),
 }
 
-/// Writes the response to a `tools/call`.
-pub fn write_tool_result(out: &mut Vec<u8>, to: &ReplyTo, object: &[u8], is_error: bool, unread: UnreadCount) {
-    begin_result(out, &to.id);
-    write_call_result(out, to.modern, object, is_error, unread);
-    out.push(b'}');
+/// The result of a `tools/call`: the object as `structuredContent` and as text. The number of waiting messages is a member
+/// of both, for models, and of `_meta`, for programs.
+#[derive(Clone, Copy, Debug)]
+pub struct CallResult<'a> {
+    /// The request is modern.
+    pub modern: bool,
+    /// The JSON text of an object.
+    pub object: &'a [u8],
+    /// The object is an error.
+    pub is_error: bool,
+    /// The number of waiting messages.
+    pub unread: UnreadCount,
 }
 
-/// Writes the result of a `tools/call`: the object as `structuredContent` and as text. The number of waiting messages
-/// is a member of both, for models, and of `_meta`, for programs.
-pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_error: bool, unread: UnreadCount) {
+impl JsonText for CallResult<'_> {
+    fn write_to(self, out: &mut Vec<u8>) {
+        write_call_result(out, self);
+    }
+
+    fn len_hint(&self) -> usize {
+        self.object.len() * 2 + 256
+    }
+}
+
+fn write_call_result(out: &mut Vec<u8>, result: CallResult<'_>) {
+    let CallResult {
+        modern,
+        object,
+        is_error,
+        unread,
+    } = result;
     let (object, last) = match (unread, object.strip_suffix(b"}")) {
         (UnreadCount::Of(unread), Some(open)) if !is_error => (open, Some((open != b"{", unread))),
         _ => (object, None),
@@ -505,19 +497,19 @@ mod tests {
     #[test]
     fn the_text_of_a_tool_result_is_its_object() {
         let object = json!({"a\"b": "c\\d\n", "é": ["\u{1}", {"x": null}]});
-        let mut out = Vec::new();
         for text in [
             serde_json::to_vec(&object).unwrap(),
             serde_json::to_vec_pretty(&object).unwrap(),
         ] {
             for modern in [false, true] {
-                out.clear();
-                let to = ReplyTo {
+                let result = CallResult {
                     modern,
-                    ..ReplyTo::new("\"é\"", ReplyRoute::Connection)
+                    object: &text,
+                    is_error: false,
+                    unread: UnreadCount::Of(3),
                 };
-                write_tool_result(&mut out, &to, &text, false, UnreadCount::Of(3));
-                let read: Value = serde_json::from_slice(&out).unwrap();
+                let response = frame::result("\"é\"", result).into_bytes();
+                let read: Value = serde_json::from_slice(&response).unwrap();
                 assert_eq!(read["id"], "é");
                 let result = &read["result"];
                 let mut object = object.clone();
@@ -533,10 +525,17 @@ mod tests {
 
     #[test]
     fn an_object_has_the_number_of_waiting_messages_only_if_it_is_known() {
+        let result_of = |object: &str, is_error, unread| -> Value {
+            let result = CallResult {
+                modern: false,
+                object: object.as_bytes(),
+                is_error,
+                unread,
+            };
+            serde_json::from_slice(&result.into_bytes()).unwrap()
+        };
         let written = |object: &str, is_error: bool, unread| {
-            let mut out = Vec::new();
-            write_call_result(&mut out, false, object.as_bytes(), is_error, unread);
-            let result: Value = serde_json::from_slice(&out).unwrap();
+            let result = result_of(object, is_error, unread);
             let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
             assert_eq!(text, result["structuredContent"]);
             (text, result["_meta"].clone())
@@ -555,9 +554,7 @@ mod tests {
             (json!({"code": "x"}), meta(2))
         );
         assert_eq!(written("{}", false, UnreadCount::NoSession), (json!({}), meta(0)));
-        let mut out = Vec::new();
-        write_call_result(&mut out, false, br#"{"a":1}"#, false, UnreadCount::BesideText(2));
-        let result: Value = serde_json::from_slice(&out).unwrap();
+        let result = result_of(r#"{"a":1}"#, false, UnreadCount::BesideText(2));
         let content = json!([{"type": "text", "text": r#"{"a":1}"#}]);
         assert_eq!(result, json!({"content": content, "isError": false, "_meta": meta(2)}));
         assert_eq!(written("{}", false, UnreadCount::Unknown), (json!({}), json!({})));

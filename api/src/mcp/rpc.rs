@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use common::{
     json::{
+        frame,
         scan::{self, ScanError},
-        write_json,
     },
     refusal::json_error_reason,
 };
@@ -401,29 +401,15 @@ pub fn shortened(text: &str) -> String {
     text.chars().take(100).collect()
 }
 
-/// Writes `{"jsonrpc":"2.0","id":…,"result":`; the caller appends the result and `}`.
-pub fn begin_result(out: &mut Vec<u8>, id: &str) {
-    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-    out.extend_from_slice(id.as_bytes());
-    out.extend_from_slice(b",\"result\":");
-}
-
-/// Writes an error response, without an id if that of the request could not be read (2025-11-25 and 2026-07-28,
-/// basic/index).
-pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
-    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",");
-    if let Some(id) = id {
-        out.extend_from_slice(b"\"id\":");
-        out.extend_from_slice(id.as_bytes());
-        out.push(b',');
-    }
-    out.extend_from_slice(b"\"error\":");
-    write_json(out, &error.to_json());
-    out.push(b'}');
+/// An error response, without an id if that of the request could not be read (2025-11-25 and 2026-07-28, basic/index).
+pub fn error_response<'a>(id: Option<&'a str>, error: &RpcError) -> frame::Frame<'static, Option<&'a str>, Value> {
+    frame::error(id, error.to_json())
 }
 
 #[cfg(test)]
 mod tests {
+    use common::json::frame::JsonText;
+
     use super::*;
 
     fn refused(text: &str) -> (i32, Option<&str>) {
@@ -501,14 +487,14 @@ mod tests {
 
     #[test]
     fn errors_are_written_with_the_id_or_without() {
-        let mut out = Vec::new();
-        write_error(&mut out, None, &RpcError::new(PARSE_ERROR, "no \"JSON\""));
+        let written = |id, message| error_response(id, &RpcError::new(PARSE_ERROR, message)).into_text();
         assert_eq!(
-            out,
-            br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no \"JSON\""}}"#
+            written(None, "no \"JSON\""),
+            r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no \"JSON\""}}"#
         );
-        out.clear();
-        write_error(&mut out, Some("7"), &RpcError::new(PARSE_ERROR, ""));
-        assert_eq!(out, br#"{"jsonrpc":"2.0","id":7,"error":{"code":-32700,"message":""}}"#);
+        assert_eq!(
+            written(Some("7"), ""),
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32700,"message":""}}"#
+        );
     }
 }

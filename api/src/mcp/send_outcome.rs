@@ -5,27 +5,19 @@ use std::{rc::Rc, sync::Arc};
 use actors::{model::BrokerError, project::CrossProjectSend, router::Routed};
 
 use super::{calls::ShutdownBehaviour, context::PeerContext, send_reply::SendReply, tasks::Task};
+use common::json::frame::JsonText;
 
-/// Answers the sender of an accepted message, now or once it has the status that the sender waits for. `scratch` and
-/// `object` are buffers.
-pub fn answer_send(
-    context: &Rc<PeerContext>,
-    reply: SendReply,
-    routed: Routed,
-    scratch: &mut Vec<u8>,
-    object: &mut Vec<u8>,
-) {
+/// Answers the sender of an accepted message, now or once it has the status that the sender waits for. `object` is a
+/// buffer.
+pub fn answer_send(context: &Rc<PeerContext>, reply: SendReply, routed: Routed, object: &mut Vec<u8>) {
     if reply.is_complete(&routed) {
-        scratch.clear();
-        reply.write(scratch, object, &routed);
-        reply.to.send(&context.outbox, scratch);
+        reply.to.result(&context.outbox, reply.result(object, &routed));
     } else if reply.may_wait()
         && let Some(task) = context.become_task(&reply.to)
     {
         run_as_task(context, &task, reply, routed);
     } else {
-        let mut so_far = Vec::new();
-        reply.write(&mut so_far, object, &routed);
+        let so_far = reply.result(object, &routed).into_bytes();
         let (to, context) = (reply.to.clone(), Rc::clone(context));
         let calls = Rc::clone(&context.calls);
         let waiting = async move { await_outcome(&context, &reply, routed).await };
@@ -48,16 +40,16 @@ pub fn send_cross_project(context: &Rc<PeerContext>, send: CrossProjectSend, mut
             Ok(routed) => routed,
             Err(error) => return context.refuse(&reply.to, &error),
         };
-        let mut so_far = Vec::new();
-        reply.write(&mut so_far, &mut Vec::new(), &routed);
+        let mut object = Vec::new();
+        let so_far = reply.result(&mut object, &routed);
         if reply.is_complete(&routed) {
-            reply.to.send(&context.outbox, &so_far);
+            reply.to.result(&context.outbox, so_far);
         } else if reply.may_wait()
             && let Some(task) = context.become_task(&reply.to)
         {
             run_as_task(&context, &task, reply, routed);
         } else {
-            context.calls.answer_on_shutdown(&reply.to, so_far);
+            context.calls.answer_on_shutdown(&reply.to, so_far.into_bytes());
             await_outcome(&context, &reply, routed).await;
         }
     });
@@ -76,7 +68,5 @@ fn run_as_task(context: &PeerContext, task: &Arc<Task>, reply: SendReply, routed
 /// Waits for the status that the sender asked for, and answers.
 async fn await_outcome(context: &PeerContext, reply: &SendReply, routed: Routed) {
     let routed = reply.await_outcome(&context.project, routed).await;
-    let mut out = Vec::new();
-    reply.write(&mut out, &mut Vec::new(), &routed);
-    reply.to.send(&context.outbox, &out);
+    reply.to.result(&context.outbox, reply.result(&mut Vec::new(), &routed));
 }

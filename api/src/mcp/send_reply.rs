@@ -10,7 +10,7 @@ use actors::{
 
 use super::{
     calls::CallSlot,
-    reply::{ReplyTo, ToolResult, UnreadCount, write_tool_result},
+    reply::{CallResult, ReplyTo, ToolResult, UnreadCount},
 };
 use crate::verbs::sending::{self, Recipient, WaitGoal};
 use common::json::write_json;
@@ -115,16 +115,15 @@ impl SendReply {
         }
     }
 
-    /// Writes the whole response; `object` is a scratch buffer for the object in it.
-    pub fn write(&self, out: &mut Vec<u8>, object: &mut Vec<u8>, routed: &Routed) {
+    /// The result for the sender; `object` is a buffer for the object in it.
+    pub fn result<'a>(&self, object: &'a mut Vec<u8>, routed: &Routed) -> CallResult<'a> {
         object.clear();
         self.write_object(object, routed);
-        write_tool_result(
-            out,
-            &self.to,
+        CallResult {
+            modern: self.to.modern,
             object,
-            false,
-            UnreadCount::Of(self.sender.shared.waiting()),
-        );
+            is_error: false,
+            unread: UnreadCount::Of(self.sender.shared.waiting()),
+        }
     }
 }

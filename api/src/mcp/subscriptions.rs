@@ -3,12 +3,14 @@
 use std::rc::Rc;
 
 use actors::{
+    json,
     model::{ConnectionId, SessionId},
     session::{AckMode, PushMode, Subscribe},
 };
 use tokio::{sync::watch, task::AbortHandle};
 
 use super::{outbox::PushFrame, version::PushSettings};
+use common::json::frame::{self, JsonText};
 
 /// The URI of the inbox of the connection's own session.
 pub const INBOX: &str = "broker://inbox";
@@ -168,31 +170,30 @@ impl Subscriptions {
     }
 }
 
-const SUBSCRIPTION_ID: &str = "\"io.modelcontextprotocol/subscriptionId\"";
+/// The member of `_meta` that names the listen of a notification, as JSON.
+pub const SUBSCRIPTION_ID: &str = "\"io.modelcontextprotocol/subscriptionId\"";
 
-/// `_meta` of a notification that belongs to a listen: the id of its request, verbatim.
-fn meta(listen: Option<&str>) -> String {
+/// `_meta` of a notification that belongs to a listen, and the comma after it: the id of its request, verbatim.
+pub fn meta(listen: Option<&str>) -> String {
     listen.map_or_else(String::new, |id| format!("\"_meta\":{{{SUBSCRIPTION_ID}:{id}}},"))
 }
 
 fn push_frame(listen: Option<&str>) -> PushFrame {
-    let params = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/dev.mcp-broker/message\",\"params\":{";
+    let empty = frame::notification("notifications/dev.mcp-broker/message", "{}").into_text();
+    let (params, after) = empty.split_at(empty.len() - "}}".len());
     let before = format!("{params}{}\"message\":", meta(listen));
     let subscription = listen.map_or_else(String::new, |id| format!("{SUBSCRIPTION_ID}:{id},"));
     PushFrame {
         before: before.into_bytes().into(),
         before_trace: format!("{params}\"_meta\":{{{subscription}").into_bytes().into(),
-        after: (*b"}}").into(),
+        after: after.as_bytes().into(),
     }
 }
 
 /// The notification that a resource has changed. `listen` is the id of the listen that asked for it, as JSON.
 pub fn updated_frame(listen: Option<&str>, uri: &str) -> Box<[u8]> {
-    let uri = serde_json::Value::from(uri);
-    format!(
-        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\",\"params\":{{{}\"uri\":{uri}}}}}",
-        meta(listen)
-    )
-    .into_bytes()
-    .into()
+    let params = format!("{{{}\"uri\":{}}}", meta(listen), json::string(uri));
+    frame::notification("notifications/resources/updated", params)
+        .into_bytes()
+        .into()
 }

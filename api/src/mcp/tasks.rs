@@ -30,15 +30,19 @@ use tokio::{
 
 use super::{
     located_id,
+    outbox::Outbox,
     pending_receive::PendingReceive,
     reply::server_info_text,
     rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError},
+    subscriptions::meta,
 };
 use crate::auth::Identity;
-use common::json::write_json;
+use common::json::{frame, write_json};
 
 /// The name of the extension.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+/// The notification that a task has changed.
+pub const CHANGED: &str = "notifications/tasks";
 /// How long a task is kept after its creation. Every wait of a call is much shorter.
 const TTL: Duration = Duration::from_secs(600);
 /// How often a client should poll.
@@ -506,18 +510,13 @@ impl Task {
 
     /// Sends the task to a subscription as it is now and at every change, until the future is dropped. `subscription`
     /// is the id of its request, as JSON.
-    pub fn notify(self: Arc<Self>, subscription: Rc<str>, send: impl Fn(&[u8])) -> impl Future<Output = ()> {
+    pub fn notify(self: Arc<Self>, subscription: Rc<str>, outbox: Arc<Outbox>) -> impl Future<Output = ()> {
         let mut changes = self.state.subscribe();
         async move {
             loop {
                 changes.borrow_and_update();
-                let mut frame = Vec::with_capacity(512);
-                frame.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks\",\"params\":{");
-                let meta = format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{subscription}}},");
-                frame.extend_from_slice(meta.as_bytes());
-                frame.extend_from_slice(&self.members());
-                frame.extend_from_slice(b"}}");
-                send(&frame);
+                let params = [b"{", meta(Some(&subscription)).as_bytes(), &self.members(), b"}"].concat();
+                outbox.send(frame::notification(CHANGED, params));
                 if changes.changed().await.is_err() {
                     return;
                 }

@@ -17,7 +17,10 @@ use crate::{
     access::BrokerAccess,
     mcp_client::{CallError, Socket, open_socket},
 };
-use common::local::hello::{Agent, CLOSING};
+use common::{
+    json::frame::{self, JsonText},
+    local::hello::{Agent, CLOSING},
+};
 use front::{
     STACK_LEN,
     dial::{Dial, DialError, Dialed, FRAME_LEN_MAX},
@@ -148,8 +151,7 @@ impl Pump {
                 Message::Text(text) => self.add_line(text.as_bytes()),
                 Message::Close(Some(close)) => {
                     let params = json!({"code": u16::from(close.code), "reason": close.reason.as_str()});
-                    let line = json!({"jsonrpc": "2.0", "method": CLOSING, "params": params}).to_string();
-                    self.add_line(line.as_bytes());
+                    self.add_line(&frame::notification(CLOSING, params).into_bytes());
                 }
                 _ => {}
             }

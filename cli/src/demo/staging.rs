@@ -5,6 +5,7 @@ use std::io::{BufRead, Write};
 use serde_json::{Value, json};
 
 use super::script::SPRINTS;
+use common::json::frame::{self, JsonText};
 
 /// The error of JSON-RPC for an unknown method.
 const METHOD_NOT_FOUND: i32 = -32601;
@@ -21,12 +22,9 @@ pub fn serve() {
             continue;
         };
         let Some(id) = request.get("id") else { continue };
-        let mut response = json!({"jsonrpc": "2.0", "id": id});
-        match result_of(&request) {
-            Some(result) => response["result"] = result,
-            None => response["error"] = json!({"code": METHOD_NOT_FOUND, "message": "Method not found"}),
-        }
-        if writeln!(stdout, "{response}").and_then(|()| stdout.flush()).is_err() {
+        let not_found = || json!({"code": METHOD_NOT_FOUND, "message": "Method not found"});
+        let line = frame::response(id, result_of(&request).ok_or_else(not_found)).into_line();
+        if stdout.write_all(&line).and_then(|()| stdout.flush()).is_err() {
             break;
         }
     }

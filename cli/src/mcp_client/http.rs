@@ -12,6 +12,7 @@ use crate::{
     access::BrokerAccess,
     client::{ApiRequest, Client},
 };
+use common::json::frame::{self, JsonText, NO_PARAMS};
 
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
@@ -44,17 +45,16 @@ impl HttpClient {
     }
 
     fn initialize(&mut self) -> Result<(), CallError> {
-        let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello()});
-        let response = self.post(self.legacy_request(&hello))?;
+        let response = self.post(self.legacy_request(frame::request(0, "initialize", hello())))?;
         let session = response.headers().get("mcp-session-id");
         self.session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
         result_of(parsed(&response)?)?;
-        let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        self.post(self.legacy_request(&ready)).map(drop)
+        let ready = frame::notification("notifications/initialized", NO_PARAMS);
+        self.post(self.legacy_request(ready)).map(drop)
     }
 
     /// A request of the legacy era, in the HTTP session if one is open.
-    fn legacy_request(&self, frame: &Value) -> ApiRequest {
+    fn legacy_request(&self, frame: impl JsonText) -> ApiRequest {
         let ask = mcp_request(frame);
         match &self.session {
             Some(session) => ask
@@ -80,7 +80,7 @@ impl McpClient for HttpClient {
     fn request(&mut self, method: &str, params: Value) -> Result<Value, CallError> {
         let ask = match self.era {
             Era::Modern => modern_request(method, params),
-            Era::Legacy => self.legacy_request(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})),
+            Era::Legacy => self.legacy_request(frame::request(1, method, params)),
         };
         result_of(parsed(&self.post(ask)?)?)
     }
@@ -100,8 +100,7 @@ impl Drop for HttpClient {
 /// A request of the modern era, which needs nothing but itself.
 pub fn modern_request(method: &str, mut params: Value) -> ApiRequest {
     Era::Modern.complete(&mut params);
-    let frame = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-    let ask = mcp_request(&frame)
+    let ask = mcp_request(frame::request(1, method, &params))
         .with_header("mcp-protocol-version", Era::Modern.version())
         .with_header("mcp-method", method);
     match params["name"].as_str() {
@@ -110,10 +109,10 @@ pub fn modern_request(method: &str, mut params: Value) -> ApiRequest {
     }
 }
 
-fn mcp_request(frame: &Value) -> ApiRequest {
+fn mcp_request(frame: impl JsonText) -> ApiRequest {
     ApiRequest::new(Method::POST, "/mcp".to_owned())
         .with_header("accept", "application/json, text/event-stream")
-        .with_text(frame.to_string())
+        .with_text(frame.into_text())
 }
 
 /// The JSON-RPC response in an answer: the body, or the event of a stream that has a result or an error.

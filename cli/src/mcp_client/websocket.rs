@@ -20,6 +20,7 @@ use super::{
     tls::{connect_tcp, split_address, tls_config},
 };
 use crate::access::BrokerAccess;
+use common::json::frame::{self, JsonText, NO_PARAMS};
 
 /// A TCP or TLS connection.
 pub trait Stream: Read + Write + Send {}
@@ -122,7 +123,7 @@ impl WebSocketClient {
             Era::Modern => drop(client.request("server/discover", json!({}))?),
             Era::Legacy => {
                 client.request("initialize", hello())?;
-                client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+                client.send(frame::notification("notifications/initialized", NO_PARAMS))?;
             }
         }
         Ok(client)
@@ -138,8 +139,8 @@ impl WebSocketClient {
         Ok(())
     }
 
-    fn send(&mut self, frame: &Value) -> Result<(), CallError> {
-        self.socket.send(Message::text(frame.to_string())).map_err(failed)
+    fn send(&mut self, frame: impl JsonText) -> Result<(), CallError> {
+        self.socket.send(Message::text(frame.into_text())).map_err(failed)
     }
 
     /// Reads one frame, unless none arrives in time.
@@ -172,7 +173,7 @@ impl McpClient for WebSocketClient {
         self.era.complete(&mut params);
         self.last_id += 1;
         let id = self.last_id;
-        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
+        self.send(frame::request(id, method, params))?;
         let until = Instant::now() + self.timeout;
         while let Some(frame) = self.read(until)? {
             if frame["id"] == id && frame.get("method").is_none() {

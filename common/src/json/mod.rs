@@ -2,7 +2,7 @@
 
 pub mod page;
 
-pub use actors::json::scan;
+pub use actors::json::{frame, scan};
 
 use std::{fmt, marker::PhantomData};
 

@@ -7,7 +7,9 @@ use std::{
 };
 
 use serde::Deserialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, value::RawValue};
+
+use crate::json::frame::{self, JsonText, NO_PARAMS};
 
 /// The longest answer, in bytes.
 const ANSWER_LEN_MAX: u64 = 64 << 20;
@@ -72,11 +74,11 @@ impl LineClient {
     ) -> Result<Box<RawValue>, RequestError> {
         self.last_id += 1;
         let id = self.last_id;
-        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        let request = frame::request(id, method, params);
         let deadline = Instant::now() + timeout;
         let socket = self.stream.get_mut();
         socket.set_write_timeout(Some(timeout))?;
-        socket.write_all(format!("{request}\n").as_bytes())?;
+        socket.write_all(&request.into_line())?;
         loop {
             let answer: Answer = serde_json::from_slice(&self.line(deadline)?).map_err(io::Error::from)?;
             if answer.id != Some(id.into()) {
@@ -94,8 +96,8 @@ impl LineClient {
     /// # Errors
     /// The connection is closed.
     pub fn notify(&mut self, method: &str) -> io::Result<()> {
-        let notification = json!({"jsonrpc": "2.0", "method": method});
-        self.stream.get_mut().write_all(format!("{notification}\n").as_bytes())
+        let notification = frame::notification(method, NO_PARAMS);
+        self.stream.get_mut().write_all(&notification.into_line())
     }
 
     fn line(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {

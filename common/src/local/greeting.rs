@@ -20,6 +20,7 @@ use super::{
     hello::{Hello, HelloResult, METHOD, RETIRE, RefusedProtocol},
     peer::peer_of,
 };
+use crate::json::frame::{self, JsonText, NO_PARAMS};
 
 /// The longest answer to a hello, in bytes.
 const ANSWER_LEN_MAX: usize = 64 << 10;
@@ -58,8 +59,8 @@ pub fn greet(path: &Path, hello: &Hello, deadline: Instant) -> io::Result<Greete
     {
         return Ok(Greeted::Foreign(peer.uid));
     }
-    let request = json!({"jsonrpc": "2.0", "id": "hello", "method": METHOD, "params": hello});
-    match exchange(&mut stream, &request.to_string(), deadline) {
+    let request = frame::request("\"hello\"", METHOD, json!(hello));
+    match exchange(&mut stream, request, deadline) {
         Ok(answer) => read_answer(stream, &answer),
         Err(error) if is_closed(&error) => Ok(Greeted::Lost),
         Err(error) => Err(error),
@@ -71,8 +72,7 @@ pub fn greet(path: &Path, hello: &Hello, deadline: Instant) -> io::Result<Greete
 /// # Errors
 /// Those of [`greet`].
 pub fn retire(stream: &mut UnixStream, deadline: Instant) -> io::Result<()> {
-    let request = json!({"jsonrpc": "2.0", "id": "retire", "method": RETIRE});
-    match exchange(stream, &request.to_string(), deadline) {
+    match exchange(stream, frame::request("\"retire\"", RETIRE, NO_PARAMS), deadline) {
         Err(error) if !is_closed(&error) => Err(error),
         _ => Ok(()),
     }
@@ -114,9 +114,9 @@ pub fn connect(path: &Path, deadline: Instant) -> io::Result<Option<UnixStream>>
 }
 
 /// Sends a line and returns the line that answers. Reads nothing behind it.
-fn exchange(stream: &mut UnixStream, request: &str, deadline: Instant) -> io::Result<String> {
+fn exchange(stream: &mut UnixStream, request: impl JsonText, deadline: Instant) -> io::Result<String> {
     stream.set_write_timeout(Some(time_left(deadline)?))?;
-    stream.write_all(format!("{request}\n").as_bytes())?;
+    stream.write_all(&request.into_line())?;
     let mut answer = Vec::new();
     while !answer.ends_with(b"\n") {
         stream.set_read_timeout(Some(time_left(deadline)?))?;

@@ -19,6 +19,7 @@ use crate::{
     threads::spawn,
 };
 use api::mcp::waking::{WOKEN, Wake, WakeResult, Woken};
+use common::json::frame::{self, JsonText};
 
 /// Longest time of a wake, over all rungs.
 const WAKE_MAX: Duration = Duration::from_secs(5);
@@ -151,9 +152,8 @@ impl Waker {
             ));
         }
         let params = json!({"content": text, "meta": {"sender": "mcp-broker"}});
-        let frame =
-            format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/claude/channel\",\"params\":{params}}}\n");
-        self.shared.to_client(frame.as_bytes());
+        let line = frame::notification("notifications/claude/channel", params).into_line();
+        self.shared.to_client(&line);
         Ok(())
     }
 
@@ -169,11 +169,8 @@ impl Waker {
             result,
             detail,
         };
-        let frame = format!(
-            "{{\"jsonrpc\":\"2.0\",\"method\":\"{WOKEN}\",\"params\":{}}}\n",
-            json!(woken)
-        );
+        let line = frame::notification(WOKEN, json!(woken)).into_line();
         // A connection that is lost takes the question with it.
-        let _ = self.shared.to_broker(&link.stream, frame.as_bytes());
+        let _ = self.shared.to_broker(&link.stream, &line);
     }
 }

@@ -26,7 +26,10 @@ use api::{
     },
     problem::Problem,
 };
-use common::local::hello::{self, AUTHENTICATION_FAILED};
+use common::{
+    json::frame::JsonText,
+    local::hello::{self, AUTHENTICATION_FAILED},
+};
 
 /// Longest time until the first byte of a client.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -180,8 +183,6 @@ fn refused(problem: &Problem) -> RpcError {
 
 /// Tells a client why it is not served, without waiting for it to read.
 pub async fn refuse<S: LocalStream>(mut stream: S, error: &RpcError) {
-    let mut line = Vec::new();
-    rpc::write_error(&mut line, Some("null"), error);
-    line.push(b'\n');
+    let line = rpc::error_response(Some("null"), error).into_line();
     let _ = timeout(HELLO_TIMEOUT, stream.write_all(&line)).await;
 }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::transport::descriptor_stream::DescriptorStream;
 use api::mcp::rpc::{self, REFUSED, RpcError};
-use common::local::PublishedSocket;
+use common::{json::frame::JsonText, local::PublishedSocket};
 
 /// Pause after a failure to accept, which is usually a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -150,9 +150,6 @@ async fn serve(stream: std::os::unix::net::UnixStream, entry: ClientEntry) {
 fn refuse_one_more(stream: &UnixStream, clients_max: usize) {
     METRICS.connections_refused.of(TransportKind::Local).increment();
     let text = format!("this broker serves at most {clients_max} local clients (local_connections_max): close one");
-    let mut line = Vec::new();
     let error = RpcError::new(REFUSED, text).with_data(json!({"code": BrokerError::unavailable().code()}));
-    rpc::write_error(&mut line, Some("null"), &error);
-    line.push(b'\n');
-    let _ = stream.try_write(&line);
+    let _ = stream.try_write(&rpc::error_response(Some("null"), &error).into_line());
 }

@@ -35,9 +35,12 @@ use api::{
         waking::{WOKEN, Woken},
     },
 };
-use common::local::{
-    hello::{self, Hello},
-    mail::{ACTIVITY, MAIL},
+use common::{
+    json::frame::{self, JsonText},
+    local::{
+        hello::{self, Hello},
+        mail::{ACTIVITY, MAIL},
+    },
 };
 
 /// What the names of the local methods begin with.
@@ -235,8 +238,7 @@ impl<S> LocalWire<S> {
 }
 
 fn respond(outbox: &Outbox, id: &str, result: &Value) {
-    let frame = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}");
-    outbox.respond(frame.as_bytes(), None);
+    outbox.respond(frame::result(id, result), None, None);
 }
 
 impl<S: LocalStream> Wire for LocalWire<S> {
@@ -295,11 +297,7 @@ impl<S: LocalStream> Wire for LocalWire<S> {
 
     fn last(closing: &Closing) -> Vec<u8> {
         let params = json!({"code": closing.code, "reason": closing.reason});
-        format!(
-            "{}\n",
-            json!({"jsonrpc": "2.0", "method": hello::CLOSING, "params": params})
-        )
-        .into_bytes()
+        frame::notification(hello::CLOSING, params).into_line()
     }
 }
 

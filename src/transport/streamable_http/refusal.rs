@@ -12,6 +12,7 @@ use actix_web::{
 
 use crate::transport::body::BodyError;
 use api::mcp::rpc::{self, INVALID_REQUEST, RpcError};
+use common::json::frame::JsonText;
 
 /// Why a request is not served: an HTTP status with a JSON-RPC error as the body.
 pub struct Refusal {
@@ -74,8 +75,7 @@ impl Refusal {
 
     /// The refusal as a response with a JSON-RPC error.
     pub fn into_response(self) -> HttpResponse {
-        let mut body = Vec::with_capacity(128);
-        rpc::write_error(&mut body, self.id.as_deref(), &self.error);
+        let body = rpc::error_response(self.id.as_deref(), &self.error).into_bytes();
         let mut response = HttpResponse::build(self.status);
         for (name, value) in self.headers {
             response.insert_header((name, value));

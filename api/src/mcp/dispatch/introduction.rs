@@ -16,6 +16,7 @@ use crate::mcp::{
     subscriptions::Notifier,
     tasks,
 };
+use common::json::frame::{self, NO_PARAMS};
 
 /// The result of `server/discover`.
 pub fn discover(context: &PeerContext) -> Value {
@@ -99,7 +100,7 @@ fn notify_of_lists(context: &PeerContext, gateway: &GatewayShared) -> Notifier {
             for list in List::ALL {
                 if revision_of(list, &now) != revision_of(list, &seen) {
                     let method = list.notification();
-                    outbox.send(format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\"}}").as_bytes());
+                    outbox.send(frame::notification(method, NO_PARAMS));
                 }
             }
             seen = now;

@@ -166,12 +166,12 @@ fn list(context: &Rc<PeerContext>, to: &ReplyTo, method: &str, params: &Params<'
     let viewer = shared_lists::viewer_of(context);
     let list = viewer.list(method, params, to.modern);
     let list = list.unwrap_or_else(|| Err(RpcError::method_not_found(method)))?;
-    to.raw_result(&context.outbox, &list);
+    to.result(&context.outbox, &*list);
     Ok(())
 }
 
 fn respond(context: &PeerContext, to: &ReplyTo, result: Value) {
-    to.result(&context.outbox, &with_era_members(result, to.modern));
+    to.result(&context.outbox, with_era_members(result, to.modern));
 }
 
 /// Serves one notification. Notifications have no answer.

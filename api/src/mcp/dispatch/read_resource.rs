@@ -76,7 +76,7 @@ fn answer(
     let found = found.map_err(|error| RpcError::refused(&error))?;
     let content = found.ok_or_else(|| no_resource(uri, to.modern))?;
     let result = cacheable(json!({"contents": [content]}), 0, "private");
-    to.result(&context.outbox, &with_era_members(result, to.modern));
+    to.result(&context.outbox, with_era_members(result, to.modern));
     Ok(())
 }
 

@@ -112,7 +112,7 @@ fn answer(
     out.extend_from_slice(b"],");
     out.extend_from_slice(rest.strip_prefix(b"{").unwrap_or(&rest));
     context.identity.charge_answer(out.len());
-    to.raw_result(&context.outbox, &out);
+    to.result(&context.outbox, &*out);
     Ok(())
 }
 

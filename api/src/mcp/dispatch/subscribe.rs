@@ -29,12 +29,15 @@ use crate::mcp::{
     reply::ReplyTo,
     resources::{self, BACKENDS},
     rpc::{INVALID_REQUEST, Params, RpcError},
-    subscriptions::{INBOX, Notifier, OpenListen, updated_frame},
+    subscriptions::{INBOX, Notifier, OpenListen, meta, updated_frame},
     tasks,
     tools::ToolCaller,
     version::{Era, PushSettings},
 };
-use common::json::JsonObject;
+use common::json::{
+    JsonObject,
+    frame::{JsonText, notification},
+};
 
 /// Listens that one connection may have open.
 const LISTENS_LEN_MAX: usize = 64;
@@ -89,7 +92,7 @@ pub(super) fn subscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>
     let UriParams { uri } = params.parse()?;
     #[cfg(feature = "conformance-fixtures")]
     if fixtures::resources::is_subscribable(&uri) {
-        to.result(&batch.context.outbox, &json!({}));
+        to.result(&batch.context.outbox, "{}");
         return Ok(());
     }
     let capabilities = forwarding::carried_capabilities(&batch.context, &Era::Legacy);
@@ -120,7 +123,7 @@ fn add_legacy_resource(context: &PeerContext, to: &ReplyTo, uri: String, notifie
         return Err(RpcError::invalid_params(reason));
     }
     // The answer first, as for the inbox: the notifier runs later.
-    to.result(&context.outbox, &json!({}));
+    to.result(&context.outbox, "{}");
     subscriptions.subscribe_legacy_resource(uri, notifier);
     Ok(())
 }
@@ -138,7 +141,7 @@ fn notifier_of(
     uri: &str,
 ) -> Option<Result<Notifier, RpcError>> {
     let (frame, outbox) = (updated_frame(listen, uri), Arc::clone(&context.outbox));
-    let send = move || outbox.send(&frame);
+    let send = move || outbox.send(&*frame);
     let task = if let Some(notifying) = backend_updates::notify(context, uri, send.clone()) {
         actix_rt::spawn(notifying)
     } else {
@@ -153,7 +156,7 @@ fn notifier_of(
 fn add_legacy(context: &PeerContext, to: &ReplyTo, uri: String) {
     context.subscriptions.borrow_mut().subscribe_legacy(uri);
     // The answer first: no notification of a subscription may precede it.
-    to.result(&context.outbox, &json!({}));
+    to.result(&context.outbox, "{}");
     context.apply_subscriptions();
 }
 
@@ -163,14 +166,14 @@ pub(super) fn unsubscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'
     let context = &batch.context;
     #[cfg(feature = "conformance-fixtures")]
     if fixtures::resources::is_subscribable(&uri) {
-        to.result(&context.outbox, &json!({}));
+        to.result(&context.outbox, "{}");
         return Ok(());
     }
     let was_subscribed = context.subscriptions.borrow_mut().unsubscribe_legacy(&uri);
     if !was_subscribed && notifier_of(context, None, Profile::NONE, &uri).is_none() {
         check_is_own_inbox(context, &uri)?;
     }
-    to.result(&context.outbox, &json!({}));
+    to.result(&context.outbox, "{}");
     context.apply_subscriptions();
     Ok(())
 }
@@ -277,7 +280,7 @@ impl ListenRequest {
         let uris: Vec<&String> = inbox.iter().chain(resources.iter().map(|(uri, _)| *uri)).collect();
         to.notify(
             &context.outbox,
-            &acknowledgement(&to.id, &uris, tasks.as_deref(), &lists),
+            acknowledgement(&to.id, &uris, tasks.as_deref(), &lists),
         );
         let watched = tasks.into_iter().flatten().chain(resources);
         let mut notifiers: Vec<_> = watched.map(|(_, notifier)| notifier).collect();
@@ -332,7 +335,7 @@ impl Filter {
             let own = context.service.tasks.find(&context.identity, id);
             let outbox = Arc::clone(&context.outbox);
             let task = if let Some(own) = own.ok().filter(|_| context.exposure.has_own()) {
-                actix_rt::spawn(own.notify(Rc::clone(listen), move |frame| outbox.send(frame)))
+                actix_rt::spawn(own.notify(Rc::clone(listen), outbox))
             } else {
                 let is_free = *watched_len < WATCHED_LEN_MAX;
                 let watching = is_free
@@ -391,7 +394,12 @@ fn check_capacity(context: &PeerContext, to: &ReplyTo) -> Result<(), RpcError> {
 }
 
 /// The first frame of a subscription: the part of its filter that is honored.
-fn acknowledgement(id: &str, uris: &[&String], tasks: Option<&[(&String, Notifier)]>, lists: &[List]) -> Vec<u8> {
+fn acknowledgement(
+    id: &str,
+    uris: &[&String],
+    tasks: Option<&[(&String, Notifier)]>,
+    lists: &[List],
+) -> impl JsonText + use<> {
     let mut honored = Map::new();
     if !uris.is_empty() {
         honored.insert("resourceSubscriptions".to_owned(), json!(uris));
@@ -404,11 +412,8 @@ fn acknowledgement(id: &str, uris: &[&String], tasks: Option<&[(&String, Notifie
         honored.insert(list.filter().to_owned(), json!(true));
     }
     let honored = Value::Object(honored);
-    format!(
-        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{{\"_meta\":\
-         {{\"io.modelcontextprotocol/subscriptionId\":{id}}},\"notifications\":{honored}}}}}"
-    )
-    .into_bytes()
+    let params = format!("{{{}\"notifications\":{honored}}}", meta(Some(id)));
+    notification("notifications/subscriptions/acknowledged", params)
 }
 
 /// Starts the tasks that notify a subscription about lists.

@@ -73,7 +73,7 @@ pub(super) fn handle_task(
                 // From now on the answer carries the messages; if it is lost, they return to the inbox.
                 context.calls.record_receive(to, receive.clone());
             }
-            to.raw_result_with_receive(&context.outbox, &task.detailed_result(), receive);
+            to.result_with_receive(&context.outbox, &*task.detailed_result(), receive);
             return Ok(());
         }
         "tasks/update" => {
@@ -83,7 +83,7 @@ pub(super) fn handle_task(
         }
         _ => task.cancel(),
     }
-    to.result(&context.outbox, &with_era_members(json!({}), true));
+    to.result(&context.outbox, with_era_members(json!({}), true));
     Ok(())
 }
 
@@ -102,7 +102,7 @@ async fn serve_question(context: Rc<PeerContext>, to: ReplyTo, cancels: bool, id
         Err(error) => return to.error(&context.outbox, &RpcError::refused(&error)),
     };
     if cancels {
-        return to.result(&context.outbox, &with_era_members(json!({}), true));
+        return to.result(&context.outbox, with_era_members(json!({}), true));
     }
     let notices = notices_of(&context, &question)
         .await
@@ -111,7 +111,7 @@ async fn serve_question(context: Rc<PeerContext>, to: ReplyTo, cancels: bool, id
         context.calls.record_receive(&to, notices.clone());
     }
     let result = question_tasks::detailed_result(&context.project, &question).await;
-    to.raw_result_with_receive(&context.outbox, &result, notices);
+    to.result_with_receive(&context.outbox, &*result, notices);
 }
 
 /// The message about the end of a question, which the answer hands over.

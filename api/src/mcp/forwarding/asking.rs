@@ -32,7 +32,7 @@ use crate::mcp::{
     rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError},
     version::Era,
 };
-use common::json::scan;
+use common::json::{frame, scan};
 
 /// Rounds of questions that a modern backend may ask a legacy caller in one call.
 pub const ROUNDS_MAX: usize = 16;
@@ -66,11 +66,9 @@ pub async fn ask_legacy_caller(
     question: &InputRequest,
 ) -> Result<Value, RpcError> {
     let (id, answer) = context.client_requests.open();
-    let method = json::string(&question.method);
     note_asked(&context, backend, question);
     let params = params_for_caller(&context, backend, question, false);
-    let frame = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method},\"params\":{params}}}");
-    to.notify(&context.outbox, frame.as_bytes());
+    to.notify(&context.outbox, frame::request(id, &question.method, params));
     if let Ok(Ok(outcome)) = timeout(ANSWER_TIMEOUT, answer).await {
         return outcome;
     }

@@ -34,6 +34,7 @@ use super::{
     tasks,
 };
 use crate::mcp::{context::PeerContext, logging::Level, reply::ReplyTo, rpc::RpcError};
+use common::json::frame;
 
 /// Bytes of answers that may wait for a client that does not read them. A further one is refused.
 const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -233,7 +234,7 @@ impl RunningCall {
     fn answer_input_required(&self, asked: &InputRequired) {
         self.record.ends_as(CallStatus::Ok);
         let result = self.states().input_required(self.backend(), asked);
-        self.to.raw_result(&self.context.outbox, &result);
+        self.to.result(&self.context.outbox, &*result);
     }
 
     /// Keeps a call open whose modern caller is asked by a legacy backend, and answers the caller with the questions.
@@ -250,7 +251,7 @@ impl RunningCall {
         forget_later(Arc::clone(self.backend()), id, link);
         self.record.ends_as(CallStatus::Ok);
         let result = self.states().parked(self.backend(), id, &questions);
-        self.to.raw_result(&self.context.outbox, &result);
+        self.to.result(&self.context.outbox, &*result);
     }
 
     /// Passes progress and questions on until the call has ended or has taken too long. The time in which a caller thinks
@@ -345,10 +346,8 @@ impl RunningCall {
         if self.to.route.outbox(&self.context.outbox).waiting_len() > PROGRESS_WAITING_MAX {
             return;
         }
-        let mut frame = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\",\"params\":").into_bytes();
-        frame.extend_from_slice(params);
-        frame.push(b'}');
-        self.to.notify(&self.context.outbox, &frame);
+        self.to
+            .notify(&self.context.outbox, frame::notification(method, params));
     }
 
     fn pass_progress(&self, params: &[u8]) {
@@ -443,7 +442,7 @@ impl RunningCall {
                     });
                 addresses::note(&self.context, &self.backend().name, &result);
                 self.context.identity.charge_answer(result.len());
-                self.to.raw_result(&self.context.outbox, &result);
+                self.to.result(&self.context.outbox, &*result);
             }
             Err(reason) => self.fail(BackendFailure::Protocol {
                 backend: self.backend().name.to_string(),

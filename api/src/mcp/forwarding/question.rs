@@ -19,7 +19,10 @@ use crate::mcp::{
     interactive::{accepts_forms, accepts_urls},
     rpc::{INVALID_REQUEST, MISSING_CAPABILITY, RpcError},
 };
-use common::json::scan::{self, ScanError};
+use common::json::{
+    frame::{self, JsonText},
+    scan::{self, ScanError},
+};
 
 /// Questions that are asked at once.
 pub const QUESTIONS_MAX: usize = 16;
@@ -148,12 +151,11 @@ pub fn note_asked(context: &PeerContext, backend: &BackendShared, question: &Inp
         return;
     };
     let Some(id) = scan::string(id) else { return };
-    let params = json!({ELICITATION_ID: id});
-    let frame = json!({"jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": params}).to_string();
+    let frame = frame::notification("notifications/elicitation/complete", json!({ELICITATION_ID: id})).into_bytes();
     let outbox = Arc::downgrade(&context.outbox);
     backend.urls.note(&id, move || {
         if let Some(outbox) = outbox.upgrade() {
-            outbox.send(frame.as_bytes());
+            outbox.send(&*frame);
         }
     });
 }

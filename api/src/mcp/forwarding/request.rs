@@ -1,7 +1,7 @@
 //! The frame that a backend gets for a request of a client: the client's params as they are, but for the name, the id, the
 //! progress token, and what the era of the backend wants in `_meta`.
 
-use std::{borrow::Cow, cell::RefCell, io::Write as _, rc::Rc};
+use std::{borrow::Cow, cell::RefCell, rc::Rc};
 
 use actors::{
     gateway::CallNumber,
@@ -16,7 +16,10 @@ use crate::mcp::{
     rpc::{Params, RpcError},
     version::{ClientInfo, MODERN},
 };
-use common::json::scan;
+use common::json::{
+    frame::{self, JsonText},
+    scan,
+};
 
 /// What every member of `_meta` that belongs to the protocol begins with.
 const PROTOCOL_META: &str = "io.modelcontextprotocol/";
@@ -171,12 +174,12 @@ impl ForwardedRequest {
 
     /// Appends the frame for a backend of this era.
     pub fn write(&self, era: BackendEra, CallNumber(number): CallNumber, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-        // Writing to memory does not fail.
-        let _ = write!(out, "{number}");
-        out.extend_from_slice(b",\"method\":\"");
-        out.extend_from_slice(self.method.as_bytes());
-        out.extend_from_slice(b"\",\"params\":{\"");
+        let params = |out: &mut Vec<u8>| self.write_params(era, number, out);
+        frame::request(number, self.method, params).write_to(out);
+    }
+
+    fn write_params(&self, era: BackendEra, number: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"");
         let (member, value) = &*self.replaced.borrow();
         out.extend_from_slice(member.as_bytes());
         out.extend_from_slice(b"\":");
@@ -200,7 +203,7 @@ impl ForwardedRequest {
             out.extend_from_slice(&meta);
             out.push(b'}');
         }
-        out.extend_from_slice(b"}}");
+        out.push(b'}');
     }
 
     /// The members of `_meta`.

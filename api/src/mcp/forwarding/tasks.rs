@@ -18,8 +18,11 @@ use super::{
     route::{Route, backend_with_tool},
     task_id::TaskId,
 };
-use crate::mcp::{context::PeerContext, outbox::Outbox, rpc::RpcError, tasks};
-use common::json::scan::{self, ScanError};
+use crate::mcp::{context::PeerContext, outbox::Outbox, rpc::RpcError, subscriptions::meta, tasks};
+use common::json::{
+    frame,
+    scan::{self, ScanError},
+};
 
 /// Bytes of the id that a backend gives a task.
 const ID_LEN_MAX: usize = 1024;
@@ -205,11 +208,7 @@ pub fn watch_task(
     let mut subscription = instance.subscribed().tasks.subscribe(task.process, &task.id)?;
     instance.want();
     let names = names_backends(context);
-    let before = format!(
-        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks\",\"params\":{{\"_meta\":\
-         {{\"io.modelcontextprotocol/subscriptionId\":{listen}}},\"taskId\":{}",
-        json::string(known_as)
-    );
+    let before = format!("{{{}\"taskId\":{}", meta(Some(listen)), json::string(known_as));
     Some(async move {
         loop {
             tokio::select! {
@@ -226,16 +225,19 @@ pub fn watch_task(
                 .is_some();
             if let Some(state) = subscription.state().filter(|_| is_offered) {
                 let questions_of = names.then_some(&*backend);
-                outbox.send(state_frame(&before, questions_of, &state).as_bytes());
+                outbox.send(frame::notification(
+                    tasks::CHANGED,
+                    state_params(&before, questions_of, &state),
+                ));
             }
             sleep(INTERVAL).await;
         }
     })
 }
 
-/// The notification of a state, which is an object. `before` is the frame up to it; the questions of `questions_of` get its
-/// name.
-fn state_frame(before: &str, questions_of: Option<&BackendShared>, state: &str) -> String {
+/// The params of the notification of a state, which is an object. `before` is their text up to it; the questions of
+/// `questions_of` get its name.
+fn state_params(before: &str, questions_of: Option<&BackendShared>, state: &str) -> String {
     let named = questions_of.and_then(|backend| {
         let named = json::replace_values::<ScanError>(state, |key, value| {
             Ok((key == "inputRequests").then(|| named_questions(backend, value)))
@@ -245,7 +247,7 @@ fn state_frame(before: &str, questions_of: Option<&BackendShared>, state: &str) 
     let state = named.as_deref().unwrap_or(state);
     let members = state.strip_prefix('{').unwrap_or_default();
     let comma = if members == "}" { "" } else { "," };
-    format!("{before}{comma}{members}}}")
+    format!("{before}{comma}{members}")
 }
 
 #[cfg(test)]
@@ -279,11 +281,11 @@ mod tests {
 
     #[test]
     fn a_notification_has_the_members_of_the_state() {
-        let frame = |state: &str| state_frame(r#"{"params":{"taskId":"k""#, None, state);
+        let params = |state: &str| state_params(r#"{"taskId":"k""#, None, state);
         assert_eq!(
-            frame(r#"{"status":"working"}"#),
-            r#"{"params":{"taskId":"k","status":"working"}}"#
+            params(r#"{"status":"working"}"#),
+            r#"{"taskId":"k","status":"working"}"#
         );
-        assert_eq!(frame("{}"), r#"{"params":{"taskId":"k"}}"#);
+        assert_eq!(params("{}"), r#"{"taskId":"k"}"#);
     }
 }

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::{Outbox, PUSH_BYTES_MAX};
 use crate::mcp::waking::{WAKE, Wake};
+use common::json::frame::{self, OfLen};
 
 impl Connection for Outbox {
     fn id(&self) -> ConnectionId {
@@ -52,13 +53,14 @@ impl Connection for Outbox {
             let before = frame.before(message.meta());
             let before_len: usize = before.iter().map(|part| part.len()).sum();
             let len = before_len + message.encoded_len(*count) + frame.after.len();
-            self.append(&mut queue, len, |out| {
+            let write = |out: &mut Vec<u8>| {
                 for part in &before {
                     out.extend_from_slice(part);
                 }
                 message.write(out, *count);
                 out.extend_from_slice(&frame.after);
-            });
+            };
+            self.append(&mut queue, OfLen { len, write });
             if !queue.ended {
                 let end = queue.queued_bytes_total;
                 queue.marks.messages.push_back((end, message.id));
@@ -80,7 +82,7 @@ impl Connection for Outbox {
         }
         let frames = std::mem::take(&mut queue.inbox_frames);
         for frame in &frames {
-            self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
+            self.append(&mut queue, &**frame);
         }
         queue.inbox_frames = frames;
         drop(queue);
@@ -99,8 +101,7 @@ impl Connection for Outbox {
             mail: wake.mail.clone(),
             reason: wake.reason,
         };
-        let frame = json!({"jsonrpc": "2.0", "method": WAKE, "params": params});
-        self.send(frame.to_string().as_bytes());
+        self.send(frame::notification(WAKE, json!(params)));
     }
 
     fn close(&self, why: CloseReason) {

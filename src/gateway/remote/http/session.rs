@@ -5,13 +5,14 @@ use http::{HeaderMap, HeaderValue, Method};
 
 use super::{HttpClientSession, SESSION_ID, Session};
 use crate::gateway::{
-    probe::{Opening, Probe},
+    probe::{INITIALIZED, Opening, Probe},
     remote::{
         outgoing::{Outgoing, PROTOCOL_VERSION},
         refusal::{REFUSAL_BYTES_MAX, Refusal, read_body},
         transport::Transport,
     },
 };
+use common::json::frame::{self, JsonText, NO_PARAMS};
 
 impl HttpClientSession<'_> {
     /// Adds the headers that name the session and the agreed version.
@@ -36,9 +37,9 @@ impl HttpClientSession<'_> {
         }
         let failed = |reason: String| format!("its session is lost, and it gives no other: {reason}");
         let (_, lines) = Probe::begin(Opening::Legacy, self.profile);
-        let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        let initialized = frame::notification(INITIALIZED, NO_PARAMS).into_text();
         let mut session = None;
-        for line in lines.iter().map(String::as_str).chain([initialized]) {
+        for line in lines.iter().map(String::as_str).chain([&*initialized]) {
             let Some(outgoing) = Outgoing::parse(line.as_bytes()) else {
                 continue;
             };

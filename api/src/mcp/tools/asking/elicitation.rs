@@ -27,7 +27,7 @@ use crate::{
     },
     verbs::questions::parse_id,
 };
-use common::json::write_json;
+use common::json::{frame, write_json};
 
 /// The name of a person who answers in the client of an agent, and whom the broker does not know.
 const CLIENT_HUMAN: &str = "human";
@@ -139,7 +139,7 @@ impl Wait {
                 id,
                 is_answered: false,
             };
-            self.to.notify(&context.outbox, request.frame(id).as_bytes());
+            self.to.notify(&context.outbox, request.frame(id));
             let response = answer.await;
             asked.is_answered = true;
             // A client that declines closes this way only: the question stays at the desk.
@@ -185,8 +185,8 @@ impl Drop for AskedClient<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
             let params = json!({"requestId": self.id, "reason": "the question is answered, or its call has ended"});
-            let frame = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-            self.to.notify(self.connection, frame.to_string().as_bytes());
+            let cancelled = frame::notification("notifications/cancelled", params);
+            self.to.notify(self.connection, cancelled);
         }
     }
 }
