@@ -1,0 +1,140 @@
+//! Lenses: payloads of one version of a protocol become payloads of another.
+//!
+//! A [`Lens`] is a list of [`Operation`]s from one version to a later one; the way back is derived. [`Lens::check`] proves
+//! against both schemas that its results fit, or tries it on generated payloads. A [`Plan`] is a path of lenses from the
+//! version of a message to one that its recipient declares; [`Plan::apply`] transforms a payload along it and says what it
+//! lost and what it made up. [`diff`] compares two schemas and suggests a lens.
+//!
+//! ```text
+//! Lens --check--> Checked { compiled, forward, backward }      at registration
+//! Edge { from, to, compiled } --Plan::find--> Plan             for each pair of version and recipient
+//! Plan --apply--> Transformed { payload, loss, defaulted }     for each message and target version
+//! ```
+//!
+//! Everything here is pure: no clock, no I/O, no actors. The same input gives the same result on every replica.
+//!
+//! - A lens is checked once and carried out often: what an operation needs is found when it is checked.
+//! - No input makes this crate panic or recurse deeper than its bounds. Schemas are those that the registry has admitted:
+//!   their references consume a part of the value before they repeat.
+//! - The caller passes the validators of the registry, and validates every result by them, proved or not.
+//! - What no operation touches keeps its bytes.
+
+mod act;
+mod check;
+mod difference;
+mod number;
+mod operation;
+mod path;
+mod payload;
+mod plan;
+mod proof;
+mod sample;
+mod schema;
+mod shape;
+mod suggest;
+mod transform;
+#[cfg(test)]
+mod tests;
+mod trim;
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+pub use check::{Checked, Example, Kept, Lens, Options, Side, Verdict};
+pub use operation::{BYTES_MAX, OPERATIONS_MAX, Operation, Scalar};
+pub use path::{Path, Places, Token};
+pub use plan::{Description, Edge, Plan, STEPS_MAX};
+pub use proof::Unproved;
+pub use suggest::{Change, Diff, diff};
+pub use transform::{Compiled, Request, TransformError, Transformed};
+
+/// Which way messages are transformed by a lens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    #[default]
+    Both,
+    Forward,
+    Backward,
+}
+
+impl Direction {
+    /// Whether messages go this way. `way` is forward or backward.
+    pub fn includes(self, way: Self) -> bool {
+        self == Self::Both || self == way
+    }
+}
+
+/// What a transformation does to what the sender's version declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Loses and makes up nothing.
+    Exact,
+    /// May make up values.
+    Defaulted,
+    /// May lose values.
+    Lossy,
+}
+
+/// How it is known that results fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Proved {
+    Proved,
+    Sampled,
+}
+
+/// Why a lens is refused: the detail of `invalid_lens`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LensError {
+    pub reason: String,
+    /// The index of the operation in the lens as written, also on the way back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
+    /// A payload that fits the one version and whose result does not fit the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub example: Option<Example>,
+}
+
+impl LensError {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), ..Self::default() }
+    }
+
+    pub(crate) fn at(mut self, op: usize) -> Self {
+        self.op = Some(op);
+        self
+    }
+
+    pub(crate) fn on(mut self, direction: Direction) -> Self {
+        self.direction = Some(direction);
+        self
+    }
+}
+
+impl fmt::Display for LensError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(op) = self.op {
+            write!(f, "operation {op}: ")?;
+        }
+        f.write_str(&self.reason)?;
+        if let Some(path) = &self.path {
+            write!(f, ", at `{path}`")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LensError {}
+
+/// A value as text.
+pub(crate) fn text_of(value: &Value) -> String {
+    value.to_string()
+}

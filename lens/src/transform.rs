@@ -1,0 +1,169 @@
+//! Transforms a payload along a path of lenses.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::{
+    Class,
+    act::Act,
+    difference::{Complement, Difference},
+    path::{Path, Places},
+    payload::{Node, Work},
+    trim::Trim,
+};
+
+/// The largest result: this many times the payload, and this many bytes more.
+const LEN_TIMES: usize = 4;
+const LEN_MORE: usize = 4096;
+
+/// One way of a lens, ready to be carried out.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub acts: Vec<Act>,
+    pub trim: Option<Trim>,
+    pub class: Class,
+    /// Places of the payload before.
+    pub may_lose: Vec<Path>,
+}
+
+/// A lens that has been checked against both schemas.
+#[derive(Debug)]
+pub struct Compiled {
+    pub(crate) forward: Way,
+    pub(crate) backward: Way,
+}
+
+impl Compiled {
+    /// Approximate bytes of the compiled lens.
+    pub fn bytes_len(&self) -> usize {
+        const ACT_BYTES: usize = 512;
+        (self.forward.acts.len() + self.backward.acts.len()) * ACT_BYTES
+            + [&self.forward, &self.backward].iter().map(|way| way.trim.as_ref().map_or(0, Trim::bytes_len)).sum::<usize>()
+    }
+}
+
+/// A step of a path: the way of its lens, and the way back.
+#[derive(Clone, Copy)]
+pub(crate) struct Step<'a> {
+    pub there: &'a Way,
+    pub back: &'a Way,
+}
+
+/// The result for one recipient version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transformed {
+    pub payload: String,
+    /// Places of the payload as sent that the way back would not restore.
+    pub loss: Places,
+    /// Places of the payload as delivered that are made up.
+    pub defaulted: Places,
+    /// What restores the loss on the exact reverse of the path. None if nothing is lost or made up, it is too large, or it
+    /// is not wanted.
+    pub complement: Option<String>,
+}
+
+/// Why a payload is not transformed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum TransformError {
+    /// An operation does not work with a value.
+    #[serde(rename = "cannot_carry_out")]
+    CannotCarryOut { op: usize, path: String, #[serde(skip)] reason: &'static str },
+    /// The result does not fit the schema of its version.
+    DoesNotFit,
+    /// The result is larger than four times the payload and 4 KiB.
+    TooLarge,
+    /// The work budget is spent.
+    TooExpensive,
+    /// The payload is not a JSON object.
+    NotJson,
+}
+
+impl fmt::Display for TransformError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CannotCarryOut { op, path, reason } => write!(f, "operation {op} cannot be carried out at `{path}`: {reason}"),
+            Self::DoesNotFit => f.write_str("the result does not fit the schema of its version"),
+            Self::TooLarge => f.write_str("the result is larger than four times the payload and 4 KiB"),
+            Self::TooExpensive => f.write_str("transforming the payload takes more work than is done for one message"),
+            Self::NotJson => f.write_str("the payload is not a JSON object"),
+        }
+    }
+}
+
+impl std::error::Error for TransformError {}
+
+/// What is asked of a transformation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request<'a> {
+    pub payload: &'a str,
+    /// The complement of the reverse path, which an earlier transformation has given.
+    pub complement: Option<&'a str>,
+    pub wants_complement: bool,
+}
+
+/// Transforms along the steps. `fits` says whether a text fits the version that is reached after so many steps.
+pub(crate) fn transform<'a>(
+    steps: &[Step<'a>],
+    versions: &[String],
+    request: Request<'a>,
+    work: &mut u64,
+    fits: &mut dyn FnMut(usize, &str) -> bool,
+) -> Result<Transformed, TransformError> {
+    let work = &mut Work::within(work);
+    let len_max = request.payload.len().saturating_mul(LEN_TIMES).saturating_add(LEN_MORE);
+    let mut node = Node::of(request.payload);
+    if node.members(work)?.is_none() {
+        return Err(TransformError::NotJson);
+    }
+    let mut is_exact = true;
+    for (at, step) in steps.iter().enumerate() {
+        is_exact &= step.there.class == Class::Exact;
+        for act in &step.there.acts {
+            act.run(&mut node, work)?;
+        }
+        let Some(trim) = &step.there.trim else { continue };
+        let found = trim.apply(&mut node, false, work)?;
+        is_exact &= !found.dropped;
+        if found.suspects && !fits(at + 1, &written(&node, len_max, work)?) {
+            trim.apply(&mut node, true, work)?;
+            is_exact = false;
+        }
+    }
+    let mut payload = written(&node, len_max, work)?;
+    let complement = request.complement.and_then(|text| Complement::read(text, versions));
+    let mut is_valid = false;
+    if let Some(complement) = complement {
+        let mut restored = node.clone();
+        complement.restore(&mut restored, work)?;
+        let text = written(&restored, len_max.saturating_add(LEN_MORE * LEN_TIMES), work)?;
+        if fits(steps.len(), &text) {
+            (payload, node, is_valid, is_exact) = (text, restored, true, false);
+        }
+    }
+    if !is_valid && !fits(steps.len(), &payload) {
+        return Err(TransformError::DoesNotFit);
+    }
+    let mut defaulted = Places::default();
+    node.made_places(&mut Path::default(), &mut defaulted);
+    if is_exact && !work.has_removed {
+        return Ok(Transformed { payload, loss: Places::default(), defaulted, complement: None });
+    }
+    for act in steps.iter().rev().flat_map(|step| &step.back.acts) {
+        match act.run(&mut node, work) {
+            // The value stays, and is compared as it is.
+            Ok(()) | Err(TransformError::CannotCarryOut { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let difference = Difference::of(request.payload, &mut node, request.wants_complement, work)?;
+    let complement = difference.complement(versions);
+    Ok(Transformed { payload, loss: difference.loss, defaulted, complement })
+}
+
+fn written(node: &Node<'_>, len_max: usize, work: &mut Work<'_>) -> Result<String, TransformError> {
+    let mut text = String::new();
+    node.write(&mut text, len_max, work)?;
+    Ok(text)
+}
