@@ -43,7 +43,13 @@ impl Act {
             Operation::Map { values, .. } => values.iter().map(text_pair).collect(),
             _ => Vec::new(),
         };
-        Self { operation, from, index, value, pairs }
+        Self {
+            operation,
+            from,
+            index,
+            value,
+            pairs,
+        }
     }
 
     pub fn inverse(&self) -> Self {
@@ -98,14 +104,17 @@ impl Act {
                 Ok(())
             }),
             Operation::Move { path, to } => relocate(payload, path, to, work),
-            Operation::Add { path, .. } => in_object(payload, path, work, &mut |members, name, work| {
-                value().map_or(Ok(()), |value| set(members, name, value, work))
+            Operation::Add { path, .. } => in_object(payload, path, work, &mut |members, name, work| match value() {
+                Some(value) => set(members, name, value, work),
+                None => clear(members, name, work),
             }),
             Operation::Drop { path, .. } => payload.visit(&path.0, work, &mut |_, _| Ok(false)).map(drop),
-            Operation::Default { path, .. } => in_object(payload, path, work, &mut |members, name, work| match value() {
-                Some(value) if position(members, name, work)?.is_none() => set(members, name, value, work),
-                _ => Ok(()),
-            }),
+            Operation::Default { path, .. } => {
+                in_object(payload, path, work, &mut |members, name, work| match value() {
+                    Some(value) if position(members, name, work)?.is_none() => set(members, name, value, work),
+                    _ => Ok(()),
+                })
+            }
             Operation::Wrap { path, name } => on_values(payload, path, work, &mut |node, _| {
                 let inside = std::mem::replace(node, Node::of("null"));
                 *node = Kind::Object(vec![(Cow::Borrowed(name), inside)]).into();
@@ -126,7 +135,9 @@ impl Act {
                 Ok(true)
             }),
             Operation::Single { path, .. } => on_values(payload, path, work, &mut |node, work| {
-                let Some(items) = node.items(work)? else { return Ok(true) };
+                let Some(items) = node.items(work)? else {
+                    return Ok(true);
+                };
                 let first = items.drain(..).next().or_else(value);
                 Ok(first.map(|first| *node = first).is_some())
             }),
@@ -134,7 +145,9 @@ impl Act {
                 .visit(&path.0, work, &mut |node, work| self.replace(node, work).map(|()| true))
                 .map(drop),
             Operation::Convert { path, .. } | Operation::Scale { path, .. } => {
-                on_values(payload, path, work, &mut |node, work| self.replace(node, work).map(|()| true))
+                on_values(payload, path, work, &mut |node, work| {
+                    self.replace(node, work).map(|()| true)
+                })
             }
             Operation::Split { path, to, by } => in_object(payload, path, work, &mut |members, name, work| {
                 split(members, name, to, by, work)
@@ -165,8 +178,7 @@ fn text_pair((old, new): &(Value, Value)) -> (Box<str>, Box<str>) {
     (old.to_string().into(), new.to_string().into())
 }
 
-type OnMembers<'f, 'a> =
-    &'f mut dyn FnMut(&mut Members<'a>, &'a str, &mut Work<'_>) -> Result<(), TransformError>;
+type OnMembers<'f, 'a> = &'f mut dyn FnMut(&mut Members<'a>, &'a str, &mut Work<'_>) -> Result<(), TransformError>;
 
 /// Calls `act` for each object that can have the member at the path, with the name of the member.
 fn in_object<'a>(
@@ -175,7 +187,9 @@ fn in_object<'a>(
     work: &mut Work<'_>,
     act: OnMembers<'_, 'a>,
 ) -> Result<(), TransformError> {
-    let Some((parent, name)) = path.split_name() else { return Ok(()) };
+    let Some((parent, name)) = path.split_name() else {
+        return Ok(());
+    };
     let mut on_object = |node: &mut Node<'a>, work: &mut Work<'_>| {
         if let Some(members) = node.members(work)? {
             act(members, name, work)?;
@@ -192,7 +206,8 @@ fn on_values<'a>(
     work: &mut Work<'_>,
     act: &mut dyn FnMut(&mut Node<'a>, &mut Work<'_>) -> Result<bool, TransformError>,
 ) -> Result<(), TransformError> {
-    let mut on_value = |node: &mut Node<'a>, work: &mut Work<'_>| if node.is_null() { Ok(true) } else { act(node, work) };
+    let mut on_value =
+        |node: &mut Node<'a>, work: &mut Work<'_>| if node.is_null() { Ok(true) } else { act(node, work) };
     payload.visit(&path.0, work, &mut on_value).map(drop)
 }
 
@@ -203,7 +218,9 @@ fn relocate<'a>(
     work: &mut Work<'_>,
 ) -> Result<(), TransformError> {
     let ((common, from), (_, to)) = (path.below_items(), to.below_items());
-    let Some((Token::Name(name), parent)) = to.split_last() else { return Ok(()) };
+    let Some((Token::Name(name), parent)) = to.split_last() else {
+        return Ok(());
+    };
     let mut on_common = |node: &mut Node<'a>, work: &mut Work<'_>| {
         let mut has_place = false;
         node.visit(parent, work, &mut |node, work| {
@@ -240,13 +257,23 @@ fn split<'a>(
     work: &mut Work<'_>,
 ) -> Result<(), TransformError> {
     to.iter().try_for_each(|to| clear(members, to, work))?;
-    let Some(at) = position(members, name, work)? else { return Ok(()) };
+    let Some(at) = position(members, name, work)? else {
+        return Ok(());
+    };
     work.spend_bytes(4 * members[at].1.text().len())?;
-    let Some(whole) = members[at].1.string() else { return Ok(()) };
+    let Some(whole) = members[at].1.string() else {
+        return Ok(());
+    };
     let parts: Vec<_> = whole.splitn(to.len(), by).map(quoted).collect();
     let is_made = remove(members, at, work)?.is_made;
     for (name, part) in to.iter().zip(parts) {
-        members.push((Cow::Borrowed(name), Node { kind: Kind::Text(Cow::Owned(part)), is_made }));
+        members.push((
+            Cow::Borrowed(name),
+            Node {
+                kind: Kind::Text(Cow::Owned(part)),
+                is_made,
+            },
+        ));
     }
     Ok(())
 }
@@ -261,7 +288,9 @@ fn join<'a>(
     clear(members, to, work)?;
     let (mut parts, mut is_made) = (Vec::new(), false);
     for (_, name) in path.iter().filter_map(Path::split_name) {
-        let Some(at) = position(members, name, work)? else { continue };
+        let Some(at) = position(members, name, work)? else {
+            continue;
+        };
         work.spend_bytes(4 * members[at].1.text().len())?;
         let Some(part) = members[at].1.string() else { continue };
         parts.push(part.into_owned());
@@ -298,7 +327,9 @@ fn convert(text: &str, from: Scalar, to: Scalar) -> Option<String> {
         }
         (Scalar::Boolean, Scalar::String) => Some(quoted(text)),
         (_, Scalar::String) if number::is_plain_integer(text) => Some(quoted(text)),
-        (Scalar::Integer, Scalar::String) => Decimal::parse(text)?.scaled_to_integer(1, 1).map(|digits| quoted(&digits)),
+        (Scalar::Integer, Scalar::String) => Decimal::parse(text)?
+            .scaled_to_integer(1, 1)
+            .map(|digits| quoted(&digits)),
         (Scalar::Number, Scalar::String) => text.parse().ok().map(|double| quoted(&number::rfc8785(double))),
         (Scalar::Number, Scalar::Integer) => Decimal::parse(text)?.scaled_to_integer(1, 1),
         (from, to) => (from == to || to == Scalar::Number).then(|| text.to_owned()),

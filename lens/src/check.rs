@@ -4,14 +4,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Class, Direction, LensError, Proved, TransformError, act::Act,
+    Class, Direction, LensError, Proved, TransformError,
+    act::Act,
     operation::{self, Operation, Scalar},
     path::{Path, Places},
     proof::{Proof, Unproved},
     sample::Generator,
     schema::Document,
     shape::Shape,
-    text_of,
     transform::{Compiled, Request, Step, Way, transform},
     trim::Trim,
 };
@@ -78,7 +78,9 @@ pub struct Checked {
 pub enum Example {
     Payload(Value),
     /// A kept message is shown by its id alone.
-    Message { message_id: String },
+    Message {
+        message_id: String,
+    },
 }
 
 /// The schema after the operations, for each way; None where the direction excludes the way.
@@ -119,26 +121,57 @@ impl Lens {
         let shapes = self.shapes(source.schema, target.schema, options.direction)?;
         let compiled = shapes.compile(source.schema, target.schema);
         let goes_forward = options.direction.includes(Direction::Forward);
-        if goes_forward && !options.allow_loss && let Some(place) = compiled.forward.may_lose.first() {
+        if goes_forward
+            && !options.allow_loss
+            && let Some(place) = compiled.forward.may_lose.first()
+        {
             let reason = "the way forward may lose what is declared, which allow_loss allows";
-            return Err(LensError { path: Some(place.to_string()), ..LensError::new(reason) }.on(Direction::Forward));
+            return Err(LensError {
+                path: Some(place.to_string()),
+                ..LensError::new(reason)
+            }
+            .on(Direction::Forward));
         }
         let (forward, backward) = (&compiled.forward, &compiled.backward);
         let verdict = |shape: &Shape<'_>, step: Step<'_>, from: &Side<'_>, to: &Side<'_>, way: Direction| {
             let unproved = prove(shape, step.there, to, options);
-            let proof = if unproved.is_empty() { Proved::Proved } else { Proved::Sampled };
+            let proof = if unproved.is_empty() {
+                Proved::Proved
+            } else {
+                Proved::Sampled
+            };
             if proof == Proved::Sampled {
-                self.try_samples(step, from, to, options).map_err(|error| error.on(way))?;
+                Self::try_samples(step, from, to, options).map_err(|error| error.on(way))?;
             }
             let may_lose: Places = step.there.may_lose.iter().cloned().collect();
-            Ok(Verdict { class: step.there.class, proof, may_lose, unproved })
+            Ok(Verdict {
+                class: step.there.class,
+                proof,
+                may_lose,
+                unproved,
+            })
         };
-        let there = Step { there: forward, back: backward };
-        let back = Step { there: backward, back: forward };
-        let forward = goes_forward.then(|| verdict(&shapes.forward, there, source, target, Direction::Forward)).transpose()?;
-        let backward = shapes.backward.as_ref().map(|shape| verdict(shape, back, target, source, Direction::Backward));
+        let there = Step {
+            there: forward,
+            back: backward,
+        };
+        let back = Step {
+            there: backward,
+            back: forward,
+        };
+        let forward = goes_forward
+            .then(|| verdict(&shapes.forward, there, source, target, Direction::Forward))
+            .transpose()?;
+        let backward = shapes
+            .backward
+            .as_ref()
+            .map(|shape| verdict(shape, back, target, source, Direction::Backward));
         let backward = backward.transpose()?;
-        Ok(Checked { forward, backward, compiled })
+        Ok(Checked {
+            compiled,
+            forward,
+            backward,
+        })
     }
 
     fn shapes<'s>(&self, source: &'s Value, target: &'s Value, direction: Direction) -> Result<Shapes<'s>, LensError> {
@@ -147,29 +180,40 @@ impl Lens {
             forward.apply(operation, index)?;
         }
         if !direction.includes(Direction::Backward) {
-            return Ok(Shapes { forward, backward: None });
+            return Ok(Shapes {
+                forward,
+                backward: None,
+            });
         }
         if let Some(index) = forward.without_back.first() {
             let path = self.operations[*index].path().to_string();
             let reason = "a required member is dropped: back is needed, or the direction forward";
-            return Err(LensError { path: Some(path), ..LensError::new(reason).at(*index) });
+            return Err(LensError {
+                path: Some(path),
+                ..LensError::new(reason).at(*index)
+            });
         }
         let mut backward = Shape::of(target);
         for act in forward.acts.iter().rev() {
             let inverse = act.inverse();
-            backward.apply(&inverse.operation, inverse.index).map_err(|error| error.on(Direction::Backward))?;
+            backward
+                .apply(&inverse.operation, inverse.index)
+                .map_err(|error| error.on(Direction::Backward))?;
         }
-        Ok(Shapes { forward, backward: Some(backward) })
+        Ok(Shapes {
+            forward,
+            backward: Some(backward),
+        })
     }
 
-    fn try_samples(&self, step: Step<'_>, from: &Side<'_>, to: &Side<'_>, options: &Options<'_>) -> Result<(), LensError> {
+    fn try_samples(step: Step<'_>, from: &Side<'_>, to: &Side<'_>, options: &Options<'_>) -> Result<(), LensError> {
         let mut generator = Generator::new(Document::of(from.schema), hints(&step.there.acts), to.schema);
         let mut tried = 0;
         for payload in generator.payloads() {
             if tried == SAMPLES_MAX || (options.is_out_of_time)() {
                 break;
             }
-            let text = text_of(&payload);
+            let text = payload.to_string();
             if (from.fits)(&text) {
                 tried += 1;
                 try_one(step, &text, to).map_err(|error| error.with(Example::Payload(payload)))?;
@@ -203,6 +247,7 @@ impl Shapes<'_> {
                 acts: forward.acts.iter().rev().map(Act::inverse).collect(),
                 trim: None,
                 class: Class::Lossy,
+                is_restored: false,
                 may_lose: Vec::new(),
             },
             |shape| way(shape, source),
@@ -221,6 +266,7 @@ fn way(shape: &Shape<'_>, target: &Value) -> Way {
         acts: shape.acts.clone(),
         trim: Trim::of(shape.document, &shape.root, Document::of(target)),
         class,
+        is_restored: shape.restores,
         may_lose: shape.may_lose.clone(),
     }
 }
@@ -236,12 +282,16 @@ fn prove(shape: &Shape<'_>, way: &Way, target: &Side<'_>, options: &Options<'_>)
 
 fn try_one(step: Step<'_>, payload: &str, to: &Side<'_>) -> Result<(), LensError> {
     let mut work = WORK_MAX;
-    let request = Request { payload, ..Request::default() };
+    let request = Request {
+        payload,
+        ..Request::default()
+    };
     match transform(&[step], &[], request, &mut work, &mut |_, text| (to.fits)(text)) {
         Ok(_) => Ok(()),
-        Err(TransformError::CannotCarryOut { op, path, reason }) => {
-            Err(LensError { path: Some(path), ..LensError::new(reason).at(op) })
-        }
+        Err(TransformError::CannotCarryOut { op, path, reason }) => Err(LensError {
+            path: Some(path),
+            ..LensError::new(reason).at(op)
+        }),
         Err(error) => Err(LensError::new(error.to_string())),
     }
 }

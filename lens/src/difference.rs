@@ -35,7 +35,10 @@ impl Difference {
         wants_complement: bool,
         work: &mut Work<'_>,
     ) -> Result<Self, TransformError> {
-        let mut difference = Self { entries: wants_complement.then(String::new), ..Self::default() };
+        let mut difference = Self {
+            entries: wants_complement.then(String::new),
+            ..Self::default()
+        };
         difference.compare(&mut Node::of(payload), back, wants_complement, DEPTH_MAX, work)?;
         Ok(difference)
     }
@@ -82,12 +85,17 @@ impl Difference {
         depth: usize,
         work: &mut Work<'_>,
     ) -> Result<bool, TransformError> {
-        let (Some(was), Some(is)) = (was.members(work)?, is.members(work)?) else { return Ok(false) };
+        let (Some(was), Some(is)) = (was.members(work)?, is.members(work)?) else {
+            return Ok(false);
+        };
         let mut is_equal = true;
         // Members mostly have the same order, so the search begins after the one found before.
         let (mut next, mut seen) = (0, vec![false; is.len()]);
         for (name, value) in was.iter_mut() {
-            let after = is[next..].iter().position(|(other, _)| other == name).map(|at| next + at);
+            let after = is[next..]
+                .iter()
+                .position(|(other, _)| other == name)
+                .map(|at| next + at);
             let found = after.or_else(|| is[..next].iter().position(|(other, _)| other == name));
             work.spend(found.map_or(is.len(), |at| (at + is.len() - next) % is.len().max(1)))?;
             let pointer_len = self.enter(Token::Name(name.clone().into_owned()), name);
@@ -117,7 +125,9 @@ impl Difference {
         depth: usize,
         work: &mut Work<'_>,
     ) -> Result<bool, TransformError> {
-        let (Some(was), Some(is)) = (was_array.items(work)?, is_array.items(work)?) else { return Ok(false) };
+        let (Some(was), Some(is)) = (was_array.items(work)?, is_array.items(work)?) else {
+            return Ok(false);
+        };
         let same_len = was.len() == is.len();
         let mut is_equal = same_len;
         self.at.0.push(Token::Items);
@@ -125,7 +135,8 @@ impl Difference {
             let same = self.compare(was, is, false, depth, work)?;
             if !same && records && same_len {
                 let pointer_len = self.pointer.len();
-                self.pointer += &format!("/{at}");
+                self.pointer.push('/');
+                self.pointer += &at.to_string();
                 self.record(Some(was), Some(is), work)?;
                 self.pointer.truncate(pointer_len);
             }
@@ -161,15 +172,23 @@ impl Difference {
     }
 
     /// Adds an entry: what the place had, and what the way back gives there.
-    fn record(&mut self, was: Option<&Node<'_>>, is: Option<&Node<'_>>, work: &mut Work<'_>) -> Result<(), TransformError> {
-        let Some(mut entries) = self.entries.take() else { return Ok(()) };
+    fn record(
+        &mut self,
+        was: Option<&Node<'_>>,
+        is: Option<&Node<'_>>,
+        work: &mut Work<'_>,
+    ) -> Result<(), TransformError> {
+        let Some(mut entries) = self.entries.take() else {
+            return Ok(());
+        };
         if !entries.is_empty() {
             entries.push(',');
         }
-        entries += &format!("{{\"at\":{}", quoted(&self.pointer));
-        for (name, value) in [("was", was), ("is", is)] {
+        entries += "{\"at\":";
+        entries += &quoted(&self.pointer);
+        for (name, value) in [(",\"was\":", was), (",\"is\":", is)] {
             let Some(value) = value else { continue };
-            entries += &format!(",\"{name}\":");
+            entries += name;
             match value.write(&mut entries, COMPLEMENT_LEN_MAX, work) {
                 Ok(()) => {}
                 Err(TransformError::TooLarge) => return Ok(()),
@@ -220,14 +239,20 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 impl<'a> Complement<'a> {
     /// Reads a complement of the reverse of a path; None if it is of another path, or is none.
     pub fn read(text: &'a str, versions: &[String]) -> Option<Self> {
-        let complement: Self = serde_json::from_str(text).ok().filter(|_| text.len() <= COMPLEMENT_LEN_MAX)?;
+        let complement: Self = serde_json::from_str(text)
+            .ok()
+            .filter(|_| text.len() <= COMPLEMENT_LEN_MAX)?;
         complement.path.iter().rev().eq(versions).then_some(complement)
     }
 
     /// Restores what the way there lost, where the payload has what the way back gave then.
     pub fn restore(&self, payload: &mut Node<'a>, work: &mut Work<'_>) -> Result<(), TransformError> {
         for entry in &self.entries {
-            let mut names = entry.at.split('/').skip(1).map(|name| name.replace("~1", "/").replace("~0", "~"));
+            let mut names = entry
+                .at
+                .split('/')
+                .skip(1)
+                .map(|name| name.replace("~1", "/").replace("~0", "~"));
             let names: Vec<_> = names.by_ref().collect();
             if let Some((last, parents)) = names.split_last() {
                 entry.restore(payload, parents, last, work)?;
@@ -238,7 +263,13 @@ impl<'a> Complement<'a> {
 }
 
 impl<'a> Entry<'a> {
-    fn restore(&self, node: &mut Node<'a>, parents: &[String], last: &str, work: &mut Work<'_>) -> Result<(), TransformError> {
+    fn restore(
+        &self,
+        node: &mut Node<'a>,
+        parents: &[String],
+        last: &str,
+        work: &mut Work<'_>,
+    ) -> Result<(), TransformError> {
         if let Some((first, rest)) = parents.split_first() {
             return match find(node, first, work)? {
                 Some(inside) => self.restore(inside, rest, last, work),
@@ -275,11 +306,17 @@ impl<'a> Entry<'a> {
 }
 
 /// The member or the item of a name or an index.
-fn find<'n, 'a>(node: &'n mut Node<'a>, name: &str, work: &mut Work<'_>) -> Result<Option<&'n mut Node<'a>>, TransformError> {
+fn find<'n, 'a>(
+    node: &'n mut Node<'a>,
+    name: &str,
+    work: &mut Work<'_>,
+) -> Result<Option<&'n mut Node<'a>>, TransformError> {
     if node.text().starts_with('[') {
         let items = node.items(work)?;
         return Ok(items.and_then(|items| items.get_mut(name.parse::<usize>().ok()?)));
     }
-    let Some(members) = node.members(work)? else { return Ok(None) };
+    let Some(members) = node.members(work)? else {
+        return Ok(None);
+    };
     Ok(position(members, name, work)?.map(|at| &mut members[at].1))
 }

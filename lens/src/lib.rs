@@ -22,6 +22,7 @@
 mod act;
 mod check;
 mod difference;
+mod edit;
 mod number;
 mod operation;
 mod path;
@@ -29,18 +30,18 @@ mod payload;
 mod plan;
 mod proof;
 mod sample;
+mod scalars;
 mod schema;
 mod shape;
 mod suggest;
-mod transform;
 #[cfg(test)]
 mod tests;
+mod transform;
 mod trim;
 
 use std::fmt;
 
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
 pub use check::{Checked, Example, Kept, Lens, Options, Side, Verdict};
 pub use operation::{BYTES_MAX, OPERATIONS_MAX, Operation, Scalar};
@@ -51,7 +52,7 @@ pub use suggest::{Change, Diff, diff};
 pub use transform::{Compiled, Request, TransformError, Transformed};
 
 /// Which way messages are transformed by a lens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
     #[default]
@@ -68,7 +69,7 @@ impl Direction {
 }
 
 /// What a transformation does to what the sender's version declares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
     /// Loses and makes up nothing.
@@ -80,7 +81,7 @@ pub enum Class {
 }
 
 /// How it is known that results fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Proved {
     Proved,
@@ -105,7 +106,10 @@ pub struct LensError {
 
 impl LensError {
     pub(crate) fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), ..Self::default() }
+        Self {
+            reason: reason.into(),
+            ..Self::default()
+        }
     }
 
     pub(crate) fn at(mut self, op: usize) -> Self {
@@ -133,8 +137,3 @@ impl fmt::Display for LensError {
 }
 
 impl std::error::Error for LensError {}
-
-/// A value as text.
-pub(crate) fn text_of(value: &Value) -> String {
-    value.to_string()
-}

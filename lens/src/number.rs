@@ -1,5 +1,11 @@
 //! Numbers as they are written: decimals of any length, calculated exactly.
 
+#![allow(
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "lengths and exponents are far below 2^63"
+)]
+
 use std::cmp::Ordering;
 
 /// The most digits of an integer that is made from a text or from an exponent: as many as a double can have.
@@ -24,7 +30,11 @@ impl Decimal {
             Some((mantissa, exponent)) => {
                 let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
                 let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-                let beyond = if exponent.starts_with('-') { -1_000_000 } else { 1_000_000 };
+                let beyond = if exponent.starts_with('-') {
+                    -1_000_000
+                } else {
+                    1_000_000
+                };
                 let small = digits.trim_start_matches('0').len() <= 6;
                 let read = if small { exponent.parse().ok() } else { Some(beyond) };
                 (mantissa, read.filter(|_| is_number)?)
@@ -42,7 +52,14 @@ impl Decimal {
         }
         let digits = whole.bytes().chain(fraction.bytes()).map(|byte| byte - b'0').collect();
         let exponent = exponent - i64::try_from(fraction.len()).ok()?;
-        Some(Self { negative, digits, exponent }.normal())
+        Some(
+            Self {
+                negative,
+                digits,
+                exponent,
+            }
+            .normal(),
+        )
     }
 
     fn normal(mut self) -> Self {
@@ -81,11 +98,20 @@ impl Decimal {
         if first > 5 || first == 5 && (is_beyond_half || is_odd) {
             increment(&mut digits);
         }
-        let number = Self { negative: self.negative, digits, exponent: 0 }.normal();
+        let number = Self {
+            negative: self.negative,
+            digits,
+            exponent: 0,
+        }
+        .normal();
         let zeros = usize::try_from(number.exponent).ok()?;
         let sign = if number.negative { "-" } else { "" };
         let digits = text(&number.digits) + &"0".repeat(zeros);
-        Some(if digits.is_empty() { "0".to_owned() } else { format!("{sign}{digits}") })
+        Some(if digits.is_empty() {
+            "0".to_owned()
+        } else {
+            format!("{sign}{digits}")
+        })
     }
 
     /// The double that is nearest to this number times `multiply / divide`; None if there is none.
@@ -119,7 +145,10 @@ impl Decimal {
         let lowest = self.exponent.min(other.exponent);
         let whole = |number: &Self| -> Option<u128> {
             let zeros = u32::try_from(number.exponent - lowest).ok()?;
-            text(&number.digits).parse::<u128>().ok()?.checked_mul(10_u128.checked_pow(zeros)?)
+            text(&number.digits)
+                .parse::<u128>()
+                .ok()?
+                .checked_mul(10_u128.checked_pow(zeros)?)
         };
         match (whole(self), whole(other)) {
             (Some(number), Some(divisor)) if divisor > 0 => number % divisor == 0,
@@ -143,7 +172,9 @@ impl Ord for Decimal {
         };
         let size = |number: &Self| number.digits.len() as i64 + number.exponent;
         sign(self).cmp(&sign(other)).then_with(|| {
-            let larger = size(self).cmp(&size(other)).then_with(|| self.digits.cmp(&other.digits));
+            let larger = size(self)
+                .cmp(&size(other))
+                .then_with(|| self.digits.cmp(&other.digits));
             if self.negative { larger.reverse() } else { larger }
         })
     }
@@ -179,7 +210,9 @@ pub(crate) fn equal(a: &str, b: &str) -> bool {
     if a == b {
         return true;
     }
-    let (Some(left), Some(right)) = (Decimal::parse(a), Decimal::parse(b)) else { return false };
+    let (Some(left), Some(right)) = (Decimal::parse(a), Decimal::parse(b)) else {
+        return false;
+    };
     if left.is_integer() && right.is_integer() {
         return left == right;
     }
@@ -189,7 +222,9 @@ pub(crate) fn equal(a: &str, b: &str) -> bool {
 /// An integer without fraction and exponent, of a length that a double can have.
 pub(crate) fn is_plain_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    digits.len() <= INTEGER_DIGITS_MAX && digits.bytes().all(|byte| byte.is_ascii_digit()) && Decimal::parse(text).is_some()
+    digits.len() <= INTEGER_DIGITS_MAX
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && Decimal::parse(text).is_some()
 }
 
 /// A double as RFC 8785 writes it, which is as ECMAScript does.
@@ -209,7 +244,11 @@ pub(crate) fn rfc8785(double: f64) -> String {
         1..=21 => format!("{sign}{}.{}", &digits[..point as usize], &digits[point as usize..]),
         -5..=0 => format!("{sign}0.{}{digits}", "0".repeat(-point as usize)),
         _ => {
-            let fraction = if len > 1 { format!(".{}", &digits[1..]) } else { String::new() };
+            let fraction = if len > 1 {
+                format!(".{}", &digits[1..])
+            } else {
+                String::new()
+            };
             format!("{sign}{}{fraction}e{:+}", &digits[..1], point - 1)
         }
     }
@@ -225,10 +264,17 @@ mod tests {
 
     #[test]
     fn only_json_numbers_are_numbers() {
-        for bad in ["", "-", "01", "1.", ".5", "+1", "1e", "1e+", "0x1", "1 ", "NaN", "1e5.0", "--1", "1_0"] {
+        for bad in [
+            "", "-", "01", "1.", ".5", "+1", "1e", "1e+", "0x1", "1 ", "NaN", "1e5.0", "--1", "1_0",
+        ] {
             assert_eq!(Decimal::parse(bad), None, "{bad}");
         }
-        for same in [["1.50", "15e-1"], ["-0", "0.000"], ["1E+2", "100"], ["0e99999999999999999999", "0"]] {
+        for same in [
+            ["1.50", "15e-1"],
+            ["-0", "0.000"],
+            ["1E+2", "100"],
+            ["0e99999999999999999999", "0"],
+        ] {
             assert_eq!(decimal(same[0]), decimal(same[1]));
         }
     }
@@ -249,7 +295,12 @@ mod tests {
             ("1e3", 1, 16, "62"),
             ("0", 5, 3, "0"),
             ("-0.4", 1, 1, "0"),
-            ("123456789012345678901234567890", 1_000_000_000, 1, "123456789012345678901234567890000000000"),
+            (
+                "123456789012345678901234567890",
+                1_000_000_000,
+                1,
+                "123456789012345678901234567890000000000",
+            ),
         ] {
             let scaled = decimal(number).scaled_to_integer(multiply, divide);
             assert_eq!(scaled.as_deref(), Some(expected), "{number} * {multiply} / {divide}");
@@ -265,19 +316,40 @@ mod tests {
             ("19.99", 100, 1, 1999.0),
             ("1", 1, 3, 1.0 / 3.0),
             ("9007199254740993", 1, 1, 9_007_199_254_740_992.0),
-            ("9007199254740993.0000000000000000000000001", 1, 1, 9_007_199_254_740_994.0),
+            (
+                "9007199254740993.0000000000000000000000001",
+                1,
+                1,
+                9_007_199_254_740_994.0,
+            ),
             ("-2", 1, 7, -2.0 / 7.0),
             ("0", 3, 7, 0.0),
         ] {
             let scaled = decimal(number).scaled_to_double(multiply, divide).unwrap();
-            assert_eq!(scaled.to_bits(), f64::to_bits(expected), "{number} * {multiply} / {divide}");
+            assert_eq!(
+                scaled.to_bits(),
+                f64::to_bits(expected),
+                "{number} * {multiply} / {divide}"
+            );
         }
         assert_eq!(decimal("1e308").scaled_to_double(10, 1), None);
     }
 
     #[test]
     fn numbers_are_ordered_and_divided_exactly() {
-        let ordered = ["-1e400", "-2", "-1.5", "0", "1e-9", "0.5", "1", "1.0000000000000000000000001", "2", "10", "1e400"];
+        let ordered = [
+            "-1e400",
+            "-2",
+            "-1.5",
+            "0",
+            "1e-9",
+            "0.5",
+            "1",
+            "1.0000000000000000000000001",
+            "2",
+            "10",
+            "1e400",
+        ];
         for pair in ordered.windows(2) {
             assert!(decimal(pair[0]) < decimal(pair[1]), "{pair:?}");
         }

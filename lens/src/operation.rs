@@ -119,7 +119,9 @@ pub(crate) fn parse(lens: &Value) -> Result<Vec<Operation>, LensError> {
         return Err(LensError::new("a lens is a list of operations"));
     };
     if items.len() > OPERATIONS_MAX {
-        return Err(LensError::new(format!("a lens has at most {OPERATIONS_MAX} operations")));
+        return Err(LensError::new(format!(
+            "a lens has at most {OPERATIONS_MAX} operations"
+        )));
     }
     if lens.to_string().len() > BYTES_MAX {
         return Err(LensError::new(format!("a lens has at most {BYTES_MAX} bytes")));
@@ -127,10 +129,17 @@ pub(crate) fn parse(lens: &Value) -> Result<Vec<Operation>, LensError> {
     let operation = |(at, item): (usize, &Value)| {
         let error = |reason: String| {
             let path = item.get("path").and_then(Value::as_str);
-            LensError { path: path.map(str::to_owned), ..LensError::new(reason) }.at(at)
+            LensError {
+                path: path.map(str::to_owned),
+                ..LensError::new(reason)
+            }
+            .at(at)
         };
         let operation = Operation::deserialize(item).map_err(|why| error(why.to_string()))?;
-        operation.check().map(|()| operation).map_err(|why| error(why.to_owned()))
+        operation
+            .check()
+            .map(|()| operation)
+            .map_err(|why| error(why.to_owned()))
     };
     items.iter().enumerate().map(operation).collect()
 }
@@ -184,7 +193,9 @@ impl Operation {
             Self::Map { values, .. } if !values.iter().all(|(old, new)| is_scalar(old) && is_scalar(new)) => {
                 Err("values are pairs of scalars")
             }
-            Self::Scale { multiply, divide, .. } if [multiply, divide].iter().any(|n| !(1..=FACTOR_MAX).contains(*n)) => {
+            Self::Scale { multiply, divide, .. }
+                if [multiply, divide].iter().any(|n| !(1..=FACTOR_MAX).contains(*n)) =>
+            {
                 Err("multiply and divide are 1 to 1000000000")
             }
             Self::List { path, .. }
@@ -214,12 +225,19 @@ impl Operation {
         match self.clone() {
             Self::Rename { path, to } => {
                 let (parent, name) = path.split_name().unwrap_or_default();
-                Self::Rename { path: Path::join(parent, &to), to: name.to_owned() }
+                Self::Rename {
+                    path: Path::join(parent, &to),
+                    to: name.to_owned(),
+                }
             }
             Self::Move { path, to } => Self::Move { path: to, to: path },
             Self::Add { path, value } => Self::Drop { path, back: value },
             Self::Drop { path, back } => Self::Add { path, value: back },
-            Self::Default { path, value, back } => Self::Default { path, value: back, back: value },
+            Self::Default { path, value, back } => Self::Default {
+                path,
+                value: back,
+                back: value,
+            },
             Self::Wrap { path, name } => Self::Unwrap { path, name },
             Self::Unwrap { path, name } => Self::Wrap { path, name },
             Self::List { path, back } => Self::Single { path, value: back },
@@ -228,17 +246,37 @@ impl Operation {
                 path,
                 values: values.into_iter().map(|(old, new)| (new, old)).collect(),
             },
-            Self::Convert { path, value, back, .. } => Self::Convert { path, to: from, value: back, back: value },
-            Self::Scale { path, multiply, divide } => Self::Scale { path, multiply: divide, divide: multiply },
+            Self::Convert { path, value, back, .. } => Self::Convert {
+                path,
+                to: from,
+                value: back,
+                back: value,
+            },
+            Self::Scale { path, multiply, divide } => Self::Scale {
+                path,
+                multiply: divide,
+                divide: multiply,
+            },
             Self::Split { path, to, by } => {
                 let (parent, name) = path.split_name().unwrap_or_default();
                 let path = to.iter().map(|to| Path::join(parent, to)).collect();
-                Self::Join { path, to: name.to_owned(), by }
+                Self::Join {
+                    path,
+                    to: name.to_owned(),
+                    by,
+                }
             }
             Self::Join { path, to, by } => {
                 let (parent, _) = path[0].split_name().unwrap_or_default();
-                let names = path.iter().filter_map(Path::split_name).map(|(_, name)| name.to_owned());
-                Self::Split { path: Path::join(parent, &to), to: names.collect(), by }
+                let names = path
+                    .iter()
+                    .filter_map(Path::split_name)
+                    .map(|(_, name)| name.to_owned());
+                Self::Split {
+                    path: Path::join(parent, &to),
+                    to: names.collect(),
+                    by,
+                }
             }
         }
     }
@@ -355,9 +393,18 @@ mod tests {
             (json!({"op": "scale", "path": "/a", "multiply": 0}), "1 to"),
             (json!({"op": "scale", "path": "/a", "divide": 1_000_000_001}), "1 to"),
             (json!({"op": "split", "path": "/a", "to": ["b"], "by": " "}), "2 to 8"),
-            (json!({"op": "split", "path": "/a", "to": ["b", "b"], "by": " "}), "twice"),
-            (json!({"op": "split", "path": "/a", "to": ["b", "c"], "by": ""}), "characters"),
-            (json!({"op": "join", "path": ["/a", "/b/c"], "to": "d", "by": " "}), "one object"),
+            (
+                json!({"op": "split", "path": "/a", "to": ["b", "b"], "by": " "}),
+                "twice",
+            ),
+            (
+                json!({"op": "split", "path": "/a", "to": ["b", "c"], "by": ""}),
+                "characters",
+            ),
+            (
+                json!({"op": "join", "path": ["/a", "/b/c"], "to": "d", "by": " "}),
+                "one object",
+            ),
             (json!({"op": "join", "path": [], "to": "d", "by": " "}), "2 to 8"),
             (json!(7), ""),
         ] {

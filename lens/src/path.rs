@@ -53,7 +53,11 @@ impl Path {
 
     /// The tokens up to the last `*`, and the names after it.
     pub(crate) fn below_items(&self) -> (&[Token], &[Token]) {
-        let at = self.0.iter().rposition(|token| *token == Token::Items).map_or(0, |at| at + 1);
+        let at = self
+            .0
+            .iter()
+            .rposition(|token| *token == Token::Items)
+            .map_or(0, |at| at + 1);
         self.0.split_at(at)
     }
 

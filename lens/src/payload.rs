@@ -32,18 +32,16 @@ pub(crate) struct Work<'w> {
 
 impl<'w> Work<'w> {
     pub fn within(left: &'w mut u64) -> Self {
-        Self { left, has_removed: false }
+        Self {
+            left,
+            has_removed: false,
+        }
     }
 
     pub fn spend(&mut self, work: usize) -> Result<(), TransformError> {
-        match self.left.checked_sub(work as u64) {
-            Some(left) => *self.left = left,
-            None => {
-                *self.left = 0;
-                return Err(TransformError::TooExpensive);
-            }
-        }
-        Ok(())
+        let left = self.left.checked_sub(work as u64);
+        *self.left = left.unwrap_or(0);
+        left.map(drop).ok_or(TransformError::TooExpensive)
     }
 
     pub fn spend_bytes(&mut self, len: usize) -> Result<(), TransformError> {
@@ -76,7 +74,10 @@ impl<'a> Node<'a> {
     }
 
     pub fn made(text: &'a str) -> Self {
-        Self { is_made: true, ..Self::of(text) }
+        Self {
+            is_made: true,
+            ..Self::of(text)
+        }
     }
 
     /// The text of a scalar; of an object or an array that has not been read, the whole.
@@ -132,11 +133,14 @@ impl<'a> Node<'a> {
             // Operations write scalars only.
             Cow::Owned(_) => return Err(TransformError::NotJson),
         };
-        work.spend(MEMBER * match &kind {
-            Kind::Object(members) => members.len(),
-            Kind::Array(items) => items.len(),
-            Kind::Text(_) => 0,
-        })?;
+        work.spend(
+            MEMBER
+                * match &kind {
+                    Kind::Object(members) => members.len(),
+                    Kind::Array(items) => items.len(),
+                    Kind::Text(_) => 0,
+                },
+        )?;
         self.kind = kind;
         Ok(())
     }
@@ -160,7 +164,9 @@ impl<'a> Node<'a> {
                 }
             }
             Some((Token::Items, rest)) => {
-                let Some(items) = self.items(work)? else { return Ok(true) };
+                let Some(items) = self.items(work)? else {
+                    return Ok(true);
+                };
                 let mut kept = Vec::with_capacity(items.len());
                 for mut item in std::mem::take(items) {
                     if item.visit(rest, work, act)? {
@@ -215,7 +221,9 @@ impl<'a> Node<'a> {
             }
             Kind::Array(items) => {
                 at.0.push(Token::Items);
-                items.iter().for_each(|item| item.made_places(at, places));
+                for item in items {
+                    item.made_places(at, places);
+                }
                 at.0.pop();
             }
         }
@@ -321,7 +329,9 @@ fn read(text: &str) -> Result<Kind<'_>, TransformError> {
         }
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let kind = deserializer.deserialize_any(Level).map_err(|_| TransformError::NotJson)?;
+    let kind = deserializer
+        .deserialize_any(Level)
+        .map_err(|_| TransformError::NotJson)?;
     deserializer.end().map_err(|_| TransformError::NotJson)?;
     Ok(kind)
 }
@@ -336,7 +346,8 @@ mod tests {
 
     fn written(node: &Node<'_>) -> String {
         let mut out = String::new();
-        node.write(&mut out, usize::MAX, &mut Work::within(&mut 1_000_000)).unwrap();
+        node.write(&mut out, usize::MAX, &mut Work::within(&mut 1_000_000))
+            .unwrap();
         out
     }
 
@@ -348,21 +359,37 @@ mod tests {
         let mut budget = 10_000;
         let work = &mut Work::within(&mut budget);
         assert_eq!(node.members(work).unwrap().unwrap().len(), 2);
-        assert_eq!(written(&node), r#"{"a":[ 1.50 , 12345678901234567890123 ],"b":{"c" : "\u00e9"}}"#);
+        assert_eq!(
+            written(&node),
+            r#"{"a":[ 1.50 , 12345678901234567890123 ],"b":{"c" : "\u00e9"}}"#
+        );
         let path = Path::parse("/a/*").unwrap();
-        node.visit(&path.0, work, &mut |item, _| Ok(item.text() != "1.50")).unwrap();
-        assert_eq!(written(&node), r#"{"a":[12345678901234567890123],"b":{"c" : "\u00e9"}}"#);
+        node.visit(&path.0, work, &mut |item, _| Ok(item.text() != "1.50"))
+            .unwrap();
+        assert_eq!(
+            written(&node),
+            r#"{"a":[12345678901234567890123],"b":{"c" : "\u00e9"}}"#
+        );
     }
 
     #[test]
     fn work_and_length_are_bounded() {
         let text = format!("[{}]", "0,".repeat(500) + "0");
-        assert!(matches!(Node::of(&text).items(&mut Work::within(&mut 100)), Err(TransformError::TooExpensive)));
+        assert!(matches!(
+            Node::of(&text).items(&mut Work::within(&mut 100)),
+            Err(TransformError::TooExpensive)
+        ));
         let mut out = String::new();
         let written = Node::of(&text).write(&mut out, 1000, &mut Work::within(&mut 10_000));
         assert!(matches!(written, Err(TransformError::TooLarge)));
-        assert!(matches!(Node::of("{\"a\":").members(&mut Work::within(&mut 100)), Err(TransformError::NotJson)));
+        assert!(matches!(
+            Node::of("{\"a\":").members(&mut Work::within(&mut 100)),
+            Err(TransformError::NotJson)
+        ));
         let deep = format!("{{\"a\":{}", "[".repeat(1_000_000));
-        assert!(matches!(Node::of(&deep).members(&mut Work::within(&mut 1_000_000)), Err(TransformError::NotJson)));
+        assert!(matches!(
+            Node::of(&deep).members(&mut Work::within(&mut 1_000_000)),
+            Err(TransformError::NotJson)
+        ));
     }
 }

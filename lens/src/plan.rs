@@ -67,7 +67,11 @@ impl Plan {
     /// versions on the way from the sender's end. None if there is none of at most eight steps.
     pub fn find(edges: &[Edge], from: &Version, accepted: &[Version]) -> Option<Self> {
         let accepted: Vec<_> = accepted.iter().map(key).collect();
-        let start = Candidate { class: Class::Exact, versions: vec![key(from)], steps: Vec::new() };
+        let start = Candidate {
+            class: Class::Exact,
+            versions: vec![key(from)],
+            steps: Vec::new(),
+        };
         if accepted.contains(&start.versions[0]) {
             return Some(Self::of(edges, from, &start));
         }
@@ -75,7 +79,10 @@ impl Plan {
         let search = |ways: &[&Way]| search(ways, &start, &accepted);
         let rising: Vec<_> = ways.iter().filter(|way| way.rises).collect();
         let falling: Vec<_> = ways.iter().filter(|way| !way.rises).collect();
-        let straight = [search(&rising), search(&falling)].into_iter().flatten().min_by_key(rank);
+        let straight = [search(&rising), search(&falling)]
+            .into_iter()
+            .flatten()
+            .min_by_key(rank);
         let best = straight.or_else(|| search(&ways.iter().collect::<Vec<_>>()))?;
         Some(Self::of(edges, from, &best))
     }
@@ -86,7 +93,10 @@ impl Plan {
         for &(at, rises) in &candidate.steps {
             let edge = &edges[at];
             versions.push(if rises { &edge.to } else { &edge.from }.clone());
-            steps.push(Hop { compiled: Arc::clone(&edge.compiled), rises });
+            steps.push(Hop {
+                compiled: Arc::clone(&edge.compiled),
+                rises,
+            });
         }
         let names = versions.iter().map(ToString::to_string).collect();
         Self { versions, names, steps }
@@ -100,7 +110,11 @@ impl Plan {
     fn steps(&self) -> impl Iterator<Item = Step<'_>> {
         self.steps.iter().map(|hop| {
             let (forward, backward) = (&hop.compiled.forward, &hop.compiled.backward);
-            let (there, back) = if hop.rises { (forward, backward) } else { (backward, forward) };
+            let (there, back) = if hop.rises {
+                (forward, backward)
+            } else {
+                (backward, forward)
+            };
             Step { there, back }
         })
     }
@@ -112,7 +126,12 @@ impl Plan {
         for step in self.steps() {
             class = class.max(step.there.class.min(Class::Defaulted));
             for place in &step.there.may_lose {
-                let origin = before.iter().rev().try_fold(place.clone(), |path, act: &&crate::act::Act| act.operation.origin(&path));
+                let origin = before
+                    .iter()
+                    .rev()
+                    .try_fold(place.clone(), |path, act: &&crate::act::Act| {
+                        act.operation.origin(&path)
+                    });
                 if let Some(origin) = origin {
                     may_lose.insert(origin);
                 }
@@ -122,7 +141,11 @@ impl Plan {
         if !may_lose.is_empty() {
             class = Class::Lossy;
         }
-        Description { class, steps: self.steps.len(), may_lose }
+        Description {
+            class,
+            steps: self.steps.len(),
+            may_lose,
+        }
     }
 
     /// Transforms a payload that fits the first version. `fits` validates a text against the version of this index in
@@ -157,10 +180,22 @@ fn ways(edges: &[Edge]) -> Vec<Way> {
         let (from, to) = (key(&edge.from), key(&edge.to));
         if edge.direction.includes(Direction::Forward) {
             let class = edge.compiled.forward.class;
-            ways.push(Way { edge: at, rises: true, from: from.clone(), to: to.clone(), class });
+            ways.push(Way {
+                edge: at,
+                rises: true,
+                from: from.clone(),
+                to: to.clone(),
+                class,
+            });
         }
         if edge.direction.includes(Direction::Backward) {
-            ways.push(Way { edge: at, rises: false, from: to, to: from, class: edge.compiled.backward.class });
+            ways.push(Way {
+                edge: at,
+                rises: false,
+                from: to,
+                to: from,
+                class: edge.compiled.backward.class,
+            });
         }
     }
     ways
@@ -169,7 +204,12 @@ fn ways(edges: &[Edge]) -> Vec<Way> {
 /// What decides between paths, the best least.
 fn rank(candidate: &Candidate) -> (usize, Class, Reverse<Option<Key>>, Reverse<Vec<Key>>) {
     let end = candidate.versions.last().cloned();
-    (candidate.steps.len(), candidate.class, Reverse(end), Reverse(candidate.versions.clone()))
+    (
+        candidate.steps.len(),
+        candidate.class,
+        Reverse(end),
+        Reverse(candidate.versions.clone()),
+    )
 }
 
 /// Breadth first, with the best path to each version for each class of its worst step: what is added later can make up for
@@ -183,19 +223,27 @@ fn search(ways: &[&Way], start: &Candidate, accepted: &[Key]) -> Option<Candidat
     for _ in 0..STEPS_MAX {
         let mut next: BTreeMap<(Key, Class), Candidate> = BTreeMap::new();
         for candidate in &layer {
-            for way in by_start.get(&candidate.versions[candidate.versions.len() - 1]).into_iter().flatten() {
+            for way in by_start
+                .get(&candidate.versions[candidate.versions.len() - 1])
+                .into_iter()
+                .flatten()
+            {
                 let mut longer = candidate.clone();
                 longer.class = longer.class.max(way.class);
                 longer.versions.push(way.to.clone());
                 longer.steps.push((way.edge, way.rises));
-                let best = next.entry((way.to.clone(), longer.class)).or_insert_with(|| longer.clone());
+                let best = next
+                    .entry((way.to.clone(), longer.class))
+                    .or_insert_with(|| longer.clone());
                 if longer.versions > best.versions {
                     *best = longer;
                 }
             }
         }
         layer = next.into_values().collect();
-        let reached = layer.iter().filter(|candidate| candidate.versions.last().is_some_and(|end| accepted.contains(end)));
+        let reached = layer
+            .iter()
+            .filter(|candidate| candidate.versions.last().is_some_and(|end| accepted.contains(end)));
         if let Some(best) = reached.min_by_key(|candidate| rank(candidate)) {
             return Some(best.clone());
         }

@@ -31,14 +31,32 @@ pub struct Unproved {
 
 /// Keywords that say nothing about whether a value fits.
 const ANNOTATIONS: &[&str] = &[
-    "title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "$schema", "$id",
-    "$defs", "definitions", "$anchor", "$vocabulary",
+    "title",
+    "description",
+    "default",
+    "examples",
+    "$comment",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "$schema",
+    "$id",
+    "$defs",
+    "definitions",
+    "$anchor",
+    "$vocabulary",
 ];
 
 /// Keywords that depend on other keywords beside them or elsewhere.
 const DEPENDENT: &[&str] = &[
-    "unevaluatedProperties", "unevaluatedItems", "additionalItems", "patternProperties", "prefixItems", "$dynamicRef",
-    "$dynamicAnchor", "$recursiveRef",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "additionalItems",
+    "patternProperties",
+    "prefixItems",
+    "$dynamicRef",
+    "$dynamicAnchor",
+    "$recursiveRef",
 ];
 
 /// A proof that what `source` admits fits `target`.
@@ -86,7 +104,10 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
     }
 
     fn fail(&mut self, reason: impl Into<String>) -> bool {
-        let unproved = Unproved { path: self.at.clone(), reason: reason.into() };
+        let unproved = Unproved {
+            path: self.at.clone(),
+            reason: reason.into(),
+        };
         if self.unproved.len() < UNPROVED_MAX && !self.unproved.contains(&unproved) {
             self.unproved.push(unproved);
         }
@@ -141,11 +162,21 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
         };
         alternatives.retain(|all| Types::of(all).0 != 0);
         let containers = Types(Types::OBJECT.0 | Types::ARRAY.0);
-        if self.trims && alternatives.iter().filter(|all| Types::of(all).meets(containers)).count() > 1 {
+        if self.trims
+            && alternatives
+                .iter()
+                .filter(|all| Types::of(all).meets(containers))
+                .count()
+                > 1
+        {
             return self.fail("undeclared members of alternatives");
         }
         // Every alternative is looked at, so that all reasons are listed.
-        alternatives.iter().fold(true, |holds, all| self.fits_all(all, to, may_drop) && holds)
+        let mut holds = true;
+        for all in &alternatives {
+            holds &= self.fits_all(all, to, may_drop);
+        }
+        holds
     }
 
     /// Whether each value of schemas that apply together, their branches chosen, fits `to`.
@@ -160,7 +191,9 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
                 None => self.fail("a listed value cannot be checked here"),
             };
         }
-        let Value::Object(keywords) = to else { return self.fail("the target admits no value") };
+        let Value::Object(keywords) = to else {
+            return self.fail("the target admits no value");
+        };
         if self.left == 0 || self.depth == DEPTH_MAX {
             return self.fail("the schemas take too long to compare");
         }
@@ -171,10 +204,18 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
         holds
     }
 
-    fn fits_keywords(&mut self, all: All<'_, 'a>, to: &'b Value, keywords: &'b Map<String, Value>, may_drop: bool) -> bool {
+    fn fits_keywords(
+        &mut self,
+        all: All<'_, 'a>,
+        to: &'b Value,
+        keywords: &'b Map<String, Value>,
+        may_drop: bool,
+    ) -> bool {
         if let Some(reference) = keywords.get("$ref") {
             let target = reference.as_str().and_then(|reference| self.target.target(reference));
-            let Some(target) = target else { return self.fail("a reference that is not followed") };
+            let Some(target) = target else {
+                return self.fail("a reference that is not followed");
+            };
             if !self.fits_all(all, target, may_drop) {
                 return false;
             }
@@ -189,7 +230,9 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
         if keywords.contains_key("anyOf") {
             let any = branches(keywords, "anyOf");
             let may_drop = may_drop && any.len() == 1;
-            let one = any.iter().any(|branch| self.attempt(|proof| proof.fits_all(all, branch, may_drop)));
+            let one = any
+                .iter()
+                .any(|branch| self.attempt(|proof| proof.fits_all(all, branch, may_drop)));
             holds &= one || self.fits_split(all, to) || self.fail("fits no single branch of anyOf");
         }
         if keywords.contains_key("oneOf") {
@@ -202,18 +245,23 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
     /// A value of several types is looked at type by type, where the target has alternatives.
     fn fits_split(&mut self, all: All<'_, 'a>, to: &'b Value) -> bool {
         let types = Types::of(all);
-        let Some(any) = to.get("anyOf").and_then(Value::as_array) else { return false };
+        let Some(any) = to.get("anyOf").and_then(Value::as_array) else {
+            return false;
+        };
         let each = TYPES.iter().filter(|(of, _)| types.meets(*of)).collect::<Vec<_>>();
         each.len() > 1
             && each.iter().all(|(_, schema)| {
                 let narrowed: Vec<&Value> = all.iter().copied().chain([schema]).collect();
-                any.iter().any(|branch| self.attempt(|proof| proof.fits_all(&narrowed, branch, false)))
+                any.iter()
+                    .any(|branch| self.attempt(|proof| proof.fits_all(&narrowed, branch, false)))
             })
     }
 
     /// Fits one branch and is apart from all others.
     fn fits_one_of(&mut self, all: All<'_, 'a>, one_of: &'b [Value]) -> bool {
-        let fitting = one_of.iter().position(|branch| self.attempt(|proof| proof.fits_all(all, branch, false)));
+        let fitting = one_of
+            .iter()
+            .position(|branch| self.attempt(|proof| proof.fits_all(all, branch, false)));
         let Some(fitting) = fitting else { return false };
         let others = one_of.iter().enumerate().filter(|(at, _)| *at != fitting);
         others.into_iter().all(|(_, branch)| self.is_apart(all, branch))
@@ -221,17 +269,25 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
 
     /// No value of the one fits the other: by type, or by a member that both have with different values.
     fn is_apart(&self, all: All<'_, 'a>, branch: &'b Value) -> bool {
-        let Some(branches) = self.target.alternatives(&[branch]) else { return false };
+        let Some(branches) = self.target.alternatives(&[branch]) else {
+            return false;
+        };
         branches.iter().all(|other| {
             let types = Types::of(all);
             let by_member = types == Types::OBJECT
                 && property_names(all).iter().any(|name| {
                     let token = Token::Name((*name).to_owned());
-                    let inside = |schemas: &[&'a Value]| schemas.iter().filter_map(|schema| child(schema, &token)).collect::<Vec<_>>();
+                    let inside = |schemas: &[&'a Value]| {
+                        schemas
+                            .iter()
+                            .filter_map(|schema| child(schema, &token))
+                            .collect::<Vec<_>>()
+                    };
                     let theirs: Vec<_> = other.iter().filter_map(|schema| child(schema, &token)).collect();
                     let values = |schemas: &[&Value]| if schemas.is_empty() { None } else { finite(schemas) };
                     let known = values(&inside(all)).zip(values(&theirs));
-                    is_required(all, name) && known.is_some_and(|(ours, theirs)| !ours.iter().any(|own| theirs.contains(own)))
+                    is_required(all, name)
+                        && known.is_some_and(|(ours, theirs)| !ours.iter().any(|own| theirs.contains(own)))
                 });
             !types.meets(Types::of(other)) || by_member
         })
@@ -246,7 +302,11 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
     }
 
     fn is_annotation(&self, keyword: &str) -> bool {
-        let is_asserted = self.target.is_draft_07 || !matches!(keyword, "format" | "contentMediaType" | "contentEncoding" | "contentSchema");
+        let is_asserted = self.target.is_draft_07
+            || !matches!(
+                keyword,
+                "format" | "contentMediaType" | "contentEncoding" | "contentSchema"
+            );
         ANNOTATIONS.contains(&keyword) || !is_asserted
     }
 
@@ -255,12 +315,16 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
         if !to.is_object() || self.trims && Types::of(&[to]).meets(Types(Types::OBJECT.0 | Types::ARRAY.0)) {
             return false;
         }
-        from.iter().any(|schema| *schema == to) && self.means_the_same(to)
+        from.contains(&to) && self.means_the_same(to)
     }
 
     /// The two documents read a schema in the same way: it has no reference, or both have the same definitions.
     fn means_the_same(&self, schema: &Value) -> bool {
-        let is_local = |value: &Value| ["$ref", "$dynamicRef", "$id"].iter().all(|keyword| value.get(keyword).is_none());
+        let is_local = |value: &Value| {
+            ["$ref", "$dynamicRef", "$id"]
+                .iter()
+                .all(|keyword| value.get(keyword).is_none())
+        };
         let mut inside = nested_values(schema);
         let definitions = |document: &Value| [document.get("$defs").cloned(), document.get("definitions").cloned()];
         let same_definitions = || {
@@ -285,11 +349,21 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
         for (keyword, wanted) in keywords {
             let concerns = match keyword.as_str() {
                 "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => Types::NUMBER,
-                "minLength" | "maxLength" | "pattern" | "format" | "contentMediaType" | "contentEncoding" => Types::STRING,
+                "minLength" | "maxLength" | "pattern" | "format" | "contentMediaType" | "contentEncoding" => {
+                    Types::STRING
+                }
                 "items" | "minItems" | "maxItems" | "uniqueItems" | "contains" | "prefixItems" | "additionalItems"
                 | "unevaluatedItems" | "minContains" | "maxContains" => Types::ARRAY,
-                "properties" | "required" | "additionalProperties" | "minProperties" | "maxProperties" | "propertyNames"
-                | "patternProperties" | "dependentRequired" | "dependentSchemas" | "dependencies"
+                "properties"
+                | "required"
+                | "additionalProperties"
+                | "minProperties"
+                | "maxProperties"
+                | "propertyNames"
+                | "patternProperties"
+                | "dependentRequired"
+                | "dependentSchemas"
+                | "dependencies"
                 | "unevaluatedProperties" => Types::OBJECT,
                 _ => Types::ALL,
             };
@@ -316,25 +390,41 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
                 Types::of(all).is_within(to) || self.fail(format!("may be of another type than {wanted}"))
             }
             "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => {
-                is_stated || is_bounded(all, keyword, wanted) || self.fail(format!("may be outside of {keyword} {wanted}"))
+                is_stated
+                    || is_bounded(all, keyword, wanted)
+                    || self.fail(format!("may be outside of {keyword} {wanted}"))
             }
             "minLength" | "maxLength" | "minItems" | "maxItems" => {
                 let is_least = keyword.starts_with("min");
                 let own = all.iter().filter_map(|schema| schema.get(keyword)?.as_f64());
                 let wanted_count = wanted.as_f64().unwrap_or(f64::MAX);
-                let is_within = own.into_iter().any(|own| if is_least { own >= wanted_count } else { own <= wanted_count });
-                is_within || is_least && wanted_count == 0.0 || self.fail(format!("may be outside of {keyword} {wanted}"))
+                let is_within = own.into_iter().any(|own| {
+                    if is_least {
+                        own >= wanted_count
+                    } else {
+                        own <= wanted_count
+                    }
+                });
+                is_within
+                    || is_least && wanted_count == 0.0
+                    || self.fail(format!("may be outside of {keyword} {wanted}"))
             }
             "minProperties" | "maxProperties" => {
                 let required: HashSet<_> = all.iter().flat_map(|schema| strings(schema.get("required"))).collect();
-                let is_least = keyword == "minProperties" && wanted.as_u64().is_some_and(|least| required.len() as u64 >= least);
+                let is_least =
+                    keyword == "minProperties" && wanted.as_u64().is_some_and(|least| required.len() as u64 >= least);
                 is_least || is_stated && !self.trims || self.fail(format!("may be outside of {keyword} {wanted}"))
             }
             "multipleOf" => {
                 let divisor = Decimal::parse(&wanted.to_string());
-                let own = all.iter().filter_map(|schema| Decimal::parse(&schema.get(keyword)?.to_string()));
-                let is_one = Types::of(all).is_within(Types(Types::INTEGER.0 | !Types::NUMBER.0)) && wanted.as_f64() == Some(1.0);
-                let divides = own.into_iter().any(|own| divisor.as_ref().is_some_and(|divisor| own.is_multiple_of(divisor)));
+                let own = all
+                    .iter()
+                    .filter_map(|schema| Decimal::parse(&schema.get(keyword)?.to_string()));
+                let is_one = Types::of(all).is_within(Types(Types::INTEGER.0 | !Types::NUMBER.0))
+                    && wanted.as_f64() == Some(1.0);
+                let divides = own
+                    .into_iter()
+                    .any(|own| divisor.as_ref().is_some_and(|divisor| own.is_multiple_of(divisor)));
                 is_one || divides || self.fail(format!("may be no multiple of {wanted}"))
             }
             "pattern" => is_stated || self.fail(format!("may not match {wanted}")),
@@ -363,9 +453,17 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
             let named: Vec<_> = all.iter().filter_map(|schema| child(schema, &token)).collect();
             let has_patterns = all.iter().any(|schema| schema.get("patternProperties").is_some());
             let by_rest = named.is_empty() && !has_patterns;
-            let others = all.iter().filter_map(|schema| schema.get("additionalProperties").filter(|_| by_rest));
-            let inside: Vec<_> = named.iter().copied().chain(others).filter(|schema| **schema != Value::Bool(true)).collect();
-            let is_dropped = named.is_empty() && inside.is_empty() && !has_patterns && may_drop && !is_required(all, name);
+            let others = all
+                .iter()
+                .filter_map(|schema| schema.get("additionalProperties").filter(|_| by_rest));
+            let inside: Vec<_> = named
+                .iter()
+                .copied()
+                .chain(others)
+                .filter(|schema| **schema != Value::Bool(true))
+                .collect();
+            let is_dropped =
+                named.is_empty() && inside.is_empty() && !has_patterns && may_drop && !is_required(all, name);
             // Members that the source declares by a schema for other names are not looked into at delivery.
             let may_drop = may_drop && !named.is_empty();
             holds &= is_dropped || self.inside(token, |proof| proof.fits(&inside, to, may_drop));
@@ -398,32 +496,60 @@ impl<'a, 'b, 'f> Proof<'a, 'b, 'f> {
         if all.iter().any(|schema| schema.get("patternProperties").is_some()) {
             return self.fail("patternProperties");
         }
-        let others: Vec<_> = all.iter().filter_map(|schema| schema.get("additionalProperties")).collect();
+        let others: Vec<_> = all
+            .iter()
+            .filter_map(|schema| schema.get("additionalProperties"))
+            .collect();
         let is_closed = others.iter().any(|others| **others == Value::Bool(false));
         let has_schema = others.iter().any(|others| others.is_object());
-        let rest = if has_schema { self.attempt(|proof| proof.fits(&others, to, false)) } else { may_drop };
+        let rest = if has_schema {
+            self.attempt(|proof| proof.fits(&others, to, false))
+        } else {
+            may_drop
+        };
         holds && (is_closed || rest || self.fail("may have members that the target does not declare"))
     }
 
     /// Any other keyword: one schema of the source has it too, and nothing is dropped.
     fn fits_equal(&mut self, all: All<'_, 'a>, keyword: &str, keywords: &'b Map<String, Value>) -> bool {
-        let is_other = |keyword: &str| {
-            !self.is_annotation(keyword) && !PLAIN.contains(&keyword)
-        };
+        let is_other = |keyword: &str| !self.is_annotation(keyword) && !PLAIN.contains(&keyword);
         let others: Vec<_> = keywords.iter().filter(|(keyword, _)| is_other(keyword)).collect();
         let is_equal = !self.trims
             && !DEPENDENT.contains(&keyword)
             && others.iter().all(|(_, value)| self.means_the_same(value))
-            && all.iter().any(|schema| others.iter().all(|(keyword, value)| schema.get(*keyword) == Some(*value)));
+            && all.iter().any(|schema| {
+                others
+                    .iter()
+                    .all(|(keyword, value)| schema.get(*keyword) == Some(*value))
+            });
         is_equal || self.fail(format!("{keyword} is compared only with its equal"))
     }
 }
 
 /// Keywords with rules of their own.
 const PLAIN: &[&str] = &[
-    "$ref", "allOf", "anyOf", "oneOf", "type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength",
-    "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "multipleOf", "pattern", "format", "required",
-    "properties", "additionalProperties", "items",
+    "$ref",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "type",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "multipleOf",
+    "pattern",
+    "format",
+    "required",
+    "properties",
+    "additionalProperties",
+    "items",
 ];
 
 static TYPES: std::sync::LazyLock<Vec<(Types, Value)>> = std::sync::LazyLock::new(|| {
@@ -440,11 +566,21 @@ static TYPES: std::sync::LazyLock<Vec<(Types, Value)>> = std::sync::LazyLock::ne
 
 /// Whether the bounds of the source are within a bound of the target.
 fn is_bounded(all: &[&Value], keyword: &str, wanted: &Value) -> bool {
-    let Some(wanted) = Decimal::parse(&wanted.to_string()) else { return false };
+    let Some(wanted) = Decimal::parse(&wanted.to_string()) else {
+        return false;
+    };
     let is_least = keyword.ends_with("inimum");
-    let (inclusive, exclusive) = if is_least { ("minimum", "exclusiveMinimum") } else { ("maximum", "exclusiveMaximum") };
-    let own = |keyword: &'static str| all.iter().filter_map(move |schema| Decimal::parse(&schema.get(keyword)?.to_string()));
+    let (inclusive, exclusive) = if is_least {
+        ("minimum", "exclusiveMinimum")
+    } else {
+        ("maximum", "exclusiveMaximum")
+    };
+    let own = |keyword: &'static str| {
+        all.iter()
+            .filter_map(move |schema| Decimal::parse(&schema.get(keyword)?.to_string()))
+    };
     let is_beyond = |own: &Decimal| if is_least { *own > wanted } else { *own < wanted };
     let touches = |own: &Decimal| *own == wanted && !keyword.starts_with("exclusive");
-    own(inclusive).any(|own| is_beyond(&own) || touches(&own)) || own(exclusive).any(|own| is_beyond(&own) || own == wanted)
+    own(inclusive).any(|own| is_beyond(&own) || touches(&own))
+        || own(exclusive).any(|own| is_beyond(&own) || own == wanted)
 }

@@ -22,9 +22,39 @@ const NAMES_MAX: usize = 16;
 
 /// Texts that a pattern or a format may want.
 const TEXTS: &[&str] = &[
-    "", "a", "0", "-1", "1.50", "true", "A", "ab", "a b", "a,b", "a-b", "abc", "ABC", "a1", "12", "123", "1234", "12345", "1.0.0", "é",
-    "2026-09-21T14:13:20Z", "2026-09-21", "14:13:20Z", "a@example.com", "https://example.com/a", "/a", "127.0.0.1", "::1",
-    "example.com", "P1D", "00000000-0000-4000-8000-000000000000", "0123456789abcdef0123456789abcdef01234567", "#aabbcc",
+    "",
+    "a",
+    "0",
+    "-1",
+    "1.50",
+    "true",
+    "A",
+    "ab",
+    "a b",
+    "a,b",
+    "a-b",
+    "abc",
+    "ABC",
+    "a1",
+    "12",
+    "123",
+    "1234",
+    "12345",
+    "1.0.0",
+    "é",
+    "2026-09-21T14:13:20Z",
+    "2026-09-21",
+    "14:13:20Z",
+    "a@example.com",
+    "https://example.com/a",
+    "/a",
+    "127.0.0.1",
+    "::1",
+    "example.com",
+    "P1D",
+    "00000000-0000-4000-8000-000000000000",
+    "0123456789abcdef0123456789abcdef01234567",
+    "#aabbcc",
 ];
 
 pub(crate) struct Generator<'a> {
@@ -42,7 +72,12 @@ impl<'a> Generator<'a> {
             let properties = schema.get("properties").and_then(Value::as_object);
             properties.into_iter().flat_map(|members| members.keys().cloned())
         });
-        Self { document, hints, names: names.take(NAMES_MAX).collect(), left: PLACES_MAX }
+        Self {
+            document,
+            hints,
+            names: names.take(NAMES_MAX).collect(),
+            left: PLACES_MAX,
+        }
     }
 
     /// Payloads: the fullest first, then the least, then others.
@@ -52,8 +87,10 @@ impl<'a> Generator<'a> {
     }
 
     /// Values of schemas that apply together. The first is the fullest.
-    fn values(&mut self, schemas: &[&'a Value], depth: usize) -> Vec<Value> {
-        let Some(alternatives) = self.document.alternatives(schemas) else { return Vec::new() };
+    pub fn values(&mut self, schemas: &[&'a Value], depth: usize) -> Vec<Value> {
+        let Some(alternatives) = self.document.alternatives(schemas) else {
+            return Vec::new();
+        };
         if self.left == 0 || depth > 2 * DEPTH_MAX {
             return Vec::new();
         }
@@ -121,12 +158,27 @@ impl<'a> Generator<'a> {
             objects.push(Value::Object(without));
             objects.extend(values.first().map(|value| with(&least, name, value)));
         }
-        let others = all.iter().filter_map(|schema| schema.get("additionalProperties")).collect::<Vec<_>>();
+        let others = all
+            .iter()
+            .filter_map(|schema| schema.get("additionalProperties"))
+            .collect::<Vec<_>>();
         if !others.iter().any(|others| **others == Value::Bool(false)) && depth <= 2 {
-            let inside = if others.is_empty() { Vec::new() } else { self.values(&others, depth + 1) };
-            objects.push(with(&full, "undeclared", inside.first().unwrap_or(&json!({"undeclared": 1}))));
+            let inside = if others.is_empty() {
+                Vec::new()
+            } else {
+                self.values(&others, depth + 1)
+            };
+            objects.push(with(
+                &full,
+                "undeclared",
+                inside.first().unwrap_or(&json!({"undeclared": 1})),
+            ));
             objects.extend(inside.iter().skip(1).map(|value| with(&least, "undeclared", value)));
-            for name in self.names.iter().filter(|name| !members.iter().any(|member| member.0 == **name)) {
+            for name in self
+                .names
+                .iter()
+                .filter(|name| !members.iter().any(|member| member.0 == **name))
+            {
                 objects.push(with(&full, name, &json!("undeclared")));
                 objects.push(with(&least, name, &json!(1)));
             }
@@ -146,20 +198,43 @@ impl<'a> Generator<'a> {
     fn arrays(&mut self, all: &[&'a Value], depth: usize) -> Vec<Value> {
         let schemas: Vec<_> = all.iter().filter_map(|schema| child(schema, &Token::Items)).collect();
         let is_needed = depth < DEPTH_MAX || all.iter().any(|schema| schema.get("minItems").is_some());
-        let items = if is_needed { self.values(&schemas, depth + 1) } else { Vec::new() };
+        let items = if is_needed {
+            self.values(&schemas, depth + 1)
+        } else {
+            Vec::new()
+        };
         let bound = |keyword: &'static str| all.iter().filter_map(move |schema| schema.get(keyword)?.as_u64());
         let least = bound("minItems").max().unwrap_or(0);
         let most = bound("maxItems").min().unwrap_or(u64::MAX);
         let of_len = |len: u64| {
-            let items = items.iter().cycle().take(if items.is_empty() { 0 } else { len as usize });
+            let items = items
+                .iter()
+                .cycle()
+                .take(if items.is_empty() { 0 } else { len as usize });
             Value::Array(items.cloned().collect())
         };
         let usual = if depth < DEPTH_MAX { 2 } else { 0 };
-        let lens = [usual.clamp(least, most.max(least)), least, least + 1, most, most.saturating_sub(1), 0, 1];
-        let lens = lens.into_iter().filter(|len| (least..=most).contains(len) && *len <= ITEMS_MAX.max(least.min(1000)));
+        let lens = [
+            usual.clamp(least, most.max(least)),
+            least,
+            least + 1,
+            most,
+            most.saturating_sub(1),
+            0,
+            1,
+        ];
+        let lens = lens
+            .into_iter()
+            .filter(|len| (least..=most).contains(len) && *len <= ITEMS_MAX.max(least.min(1000)));
         let mut arrays: Vec<_> = lens.map(of_len).collect();
         let (known, len) = (arrays.len(), least.clamp(1, ITEMS_MAX));
-        arrays.extend(items.iter().skip(1).take(VALUES_MAX - known).map(|item| Value::Array(vec![item.clone(); len as usize])));
+        arrays.extend(
+            items
+                .iter()
+                .skip(1)
+                .take(VALUES_MAX - known)
+                .map(|item| Value::Array(vec![item.clone(); len as usize])),
+        );
         arrays
     }
 
@@ -168,7 +243,9 @@ impl<'a> Generator<'a> {
         let least = bound("minLength").max().unwrap_or(0);
         let most = bound("maxLength").min().unwrap_or(u64::MAX);
         let lens = [least.max(1), least, least + 1, most, most.saturating_sub(1)];
-        let lens = lens.into_iter().filter(|len| (least..=most).contains(len) && *len <= TEXT_LEN_MAX);
+        let lens = lens
+            .into_iter()
+            .filter(|len| (least..=most).contains(len) && *len <= TEXT_LEN_MAX);
         let hints = self.hints.iter().filter(|hint| hint.is_string()).cloned();
         let made = lens.map(|len| json!("x".repeat(len as usize)));
         let texts: Vec<_> = made.chain(hints).chain(TEXTS.iter().map(|text| json!(text))).collect();
@@ -177,24 +254,50 @@ impl<'a> Generator<'a> {
 
     fn numbers(&self, all: &[&'a Value], types: Types) -> Vec<Value> {
         let is_integer = !Types::NUMBER.is_within(types);
-        let keywords = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
-        let bounds = all.iter().flat_map(|schema| keywords.map(|keyword| schema.get(keyword)));
+        let keywords = [
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "multipleOf",
+        ];
+        let bounds = all
+            .iter()
+            .flat_map(|schema| keywords.map(|keyword| schema.get(keyword)));
         let near = bounds.flatten().flat_map(|bound| {
             let beside = |by: f64| bound.as_f64().map(|bound| bound + by);
             let step = if is_integer { 1.0 } else { 0.5 };
             [Some(bound.clone()), beside(step).map(number), beside(-step).map(number)]
         });
         let hints = self.hints.iter().filter(|hint| hint.is_number()).cloned();
-        let usual = [json!(1), json!(0), json!(-1), json!(7), json!(100), json!(123_456_789), json!(1.5), json!(-0.25), json!(0.1)];
-        let numbers = near.flatten().chain(hints).chain(usual).filter(|number| types.admits(number));
+        let usual = [
+            json!(1),
+            json!(0),
+            json!(-1),
+            json!(7),
+            json!(100),
+            json!(123_456_789),
+            json!(1.5),
+            json!(-0.25),
+            json!(0.1),
+        ];
+        let numbers = near
+            .flatten()
+            .chain(hints)
+            .chain(usual)
+            .filter(|number| types.admits(number));
         self.fitting(all, numbers.collect())
     }
 
     /// The scalars that fit, as far as that can be found out; else all.
     fn fitting(&self, all: &[&'a Value], mut values: Vec<Value>) -> Vec<Value> {
-        let is_plain = |schema: &&Value| schema.as_object().is_none_or(|keywords| {
-            keywords.keys().all(|keyword| keyword == "type" || keyword.ends_with("Length"))
-        });
+        let is_plain = |schema: &&Value| {
+            schema.as_object().is_none_or(|keywords| {
+                keywords
+                    .keys()
+                    .all(|keyword| keyword == "type" || keyword.ends_with("Length"))
+            })
+        };
         if !all.iter().all(is_plain) {
             let validators: Vec<_> = all.iter().filter_map(|schema| self.document.alone(schema)).collect();
             values.retain(|value| validators.iter().all(|validator| validator.is_valid(value)));
@@ -205,7 +308,11 @@ impl<'a> Generator<'a> {
 }
 
 fn number(number: f64) -> Value {
-    if number.fract() == 0.0 && number.abs() < 1e15 { json!(number as i64) } else { json!(number) }
+    if number.fract() == 0.0 && number.abs() < 1e15 {
+        json!(number as i64)
+    } else {
+        json!(number)
+    }
 }
 
 /// The first values of all lists, then the second ones, and so on.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::{Map, Value, json};
 
-use crate::path::Token;
+use crate::{operation::Scalar, path::Token};
 
 /// The most choices of branches at a place, and subschemas of all of them.
 const ALTERNATIVES_MAX: usize = 64;
@@ -13,6 +13,9 @@ const SUBSCHEMAS_MAX: usize = 4096;
 /// The deepest nesting of references and branches at one place.
 const NESTED_MAX: usize = 64;
 const REGEX_BYTES_MAX: usize = 256 * 1024;
+
+/// What a schema says about a place: the subschemas that apply together, for each choice of branches.
+pub(crate) type Place<'s> = Vec<Vec<&'s Value>>;
 
 /// A schema whose local references can be followed.
 #[derive(Clone, Copy)]
@@ -36,7 +39,11 @@ impl<'a> Document<'a> {
     /// The target of a local reference.
     pub fn target(&self, reference: &str) -> Option<&'a Value> {
         let pointer = reference.strip_prefix('#').filter(|_| self.has_plain_references)?;
-        if pointer.contains('%') { None } else { self.root.pointer(pointer) }
+        if pointer.contains('%') {
+            None
+        } else {
+            self.root.pointer(pointer)
+        }
     }
 
     /// The keywords that count next to a reference: in draft-07 none.
@@ -47,7 +54,7 @@ impl<'a> Document<'a> {
 
     /// The subschemas that apply together to a value of all these schemas, for each choice of branches. None if they
     /// are too many, or a reference leads to nothing.
-    pub fn alternatives(&self, schemas: &[&'a Value]) -> Option<Vec<Vec<&'a Value>>> {
+    pub fn alternatives(&self, schemas: &[&'a Value]) -> Option<Place<'a>> {
         let mut all = vec![Vec::new()];
         for schema in schemas {
             self.expand(schema, &mut all, 0)?;
@@ -79,44 +86,35 @@ impl<'a> Document<'a> {
                     }
                 }
             }
-            all.iter_mut().for_each(|one| one.push(schema));
+            for one in all.iter_mut() {
+                one.push(schema);
+            }
             if all.iter().map(Vec::len).sum::<usize>() > SUBSCHEMAS_MAX {
                 return None;
             }
         } else if schema.is_boolean() {
-            all.iter_mut().for_each(|one| one.push(schema));
+            for one in all {
+                one.push(schema);
+            }
         }
         Some(())
     }
 
     /// What the schemas say about a place: the subschemas that apply together there, for each choice of branches that
     /// declares it. None if they are too many.
-    pub fn at(&self, schemas: &[&'a Value], path: &[Token]) -> Option<Vec<Vec<&'a Value>>> {
+    pub fn at(&self, schemas: &[&'a Value], path: &[Token]) -> Option<Place<'a>> {
         path.iter().try_fold(vec![schemas.to_vec()], |place, token| {
-            self.inside(&self.expanded(&place)?, token)
+            inside(&self.expanded(&place)?, token)
         })
     }
 
     /// All choices of branches of a place.
-    pub fn expanded(&self, place: &[Vec<&'a Value>]) -> Option<Vec<Vec<&'a Value>>> {
+    pub fn expanded(&self, place: &[Vec<&'a Value>]) -> Option<Place<'a>> {
         let mut all = Vec::new();
         for group in place {
             all.append(&mut self.alternatives(group)?);
         }
         Some(all)
-    }
-
-    /// What all choices of branches of a place declare for a member or for every item.
-    pub fn inside(&self, expanded: &[Vec<&'a Value>], token: &Token) -> Option<Vec<Vec<&'a Value>>> {
-        let mut inside = Vec::new();
-        for all in expanded {
-            let children: Vec<_> = all.iter().filter_map(|schema| child(schema, token)).collect();
-            let is_known = inside.iter().any(|known: &Vec<&Value>| same(known, &children));
-            if !children.is_empty() && !is_known {
-                inside.push(children);
-            }
-        }
-        (inside.len() <= ALTERNATIVES_MAX).then_some(inside)
     }
 
     /// Whether each value of these schemas has the member.
@@ -127,8 +125,12 @@ impl<'a> Document<'a> {
 
     /// The types that a value of these schemas can have.
     pub fn types(&self, schemas: &[&'a Value]) -> Types {
-        let Some(alternatives) = self.alternatives(schemas) else { return Types::ALL };
-        alternatives.iter().fold(Types(0), |types, all| Types(types.0 | Types::of(all).0))
+        let Some(alternatives) = self.alternatives(schemas) else {
+            return Types::ALL;
+        };
+        alternatives
+            .iter()
+            .fold(Types(0), |types, all| Types(types.0 | Types::of(all).0))
     }
 
     /// Whether these values fit a subschema of this document. None if that cannot be found out.
@@ -148,25 +150,38 @@ impl<'a> Document<'a> {
             return None;
         }
         // The validator has defects in which it panics.
-        let check = || compile(&whole, self.is_draft_07).map(|validator| values.iter().all(|value| validator.is_valid(value)));
+        let check =
+            || compile(&whole, self.is_draft_07).map(|validator| values.iter().all(|value| validator.is_valid(value)));
         catch_unwind(AssertUnwindSafe(check)).ok().flatten()
     }
 
     /// The validator of the keywords of a schema that concern scalars.
     pub fn alone(&self, schema: &Value) -> Option<Validator> {
         const SCALAR: [&str; 9] = [
-            "type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern", "format", "not",
+            "type",
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "multipleOf",
+            "pattern",
+            "format",
+            "not",
         ];
         let mut keywords = schema.as_object()?.clone();
         keywords.retain(|keyword, _| SCALAR.contains(&keyword.as_str()));
         keywords.retain(|_, value| !nested_values(value).any(|inside| inside.get("$ref").is_some()));
-        catch_unwind(|| compile(&Value::Object(keywords), self.is_draft_07)).ok().flatten()
+        catch_unwind(|| compile(&Value::Object(keywords), self.is_draft_07))
+            .ok()
+            .flatten()
     }
 }
 
 /// Compiles a schema as the registry does.
 pub(crate) fn compile(schema: &Value, is_draft_07: bool) -> Option<Validator> {
-    let patterns = PatternOptions::regex().size_limit(REGEX_BYTES_MAX).dfa_size_limit(REGEX_BYTES_MAX);
+    let patterns = PatternOptions::regex()
+        .size_limit(REGEX_BYTES_MAX)
+        .dfa_size_limit(REGEX_BYTES_MAX);
     jsonschema::options()
         .with_draft(if is_draft_07 { Draft::Draft7 } else { Draft::Draft202012 })
         .offline()
@@ -175,11 +190,26 @@ pub(crate) fn compile(schema: &Value, is_draft_07: bool) -> Option<Validator> {
         .ok()
 }
 
+/// What all choices of branches of a place declare for a member or for every item.
+pub(crate) fn inside<'a>(expanded: &[Vec<&'a Value>], token: &Token) -> Option<Place<'a>> {
+    let mut inside = Vec::new();
+    for all in expanded {
+        let children: Vec<_> = all.iter().filter_map(|schema| child(schema, token)).collect();
+        let is_known = inside.iter().any(|known: &Vec<&Value>| same(known, &children));
+        if !children.is_empty() && !is_known {
+            inside.push(children);
+        }
+    }
+    (inside.len() <= ALTERNATIVES_MAX).then_some(inside)
+}
+
 /// The subschema for a member or for every item.
 pub(crate) fn child<'a>(schema: &'a Value, token: &Token) -> Option<&'a Value> {
     match token {
         Token::Name(name) => schema.get("properties")?.get(name),
-        Token::Items => schema.get("items").filter(|items| !items.is_array() && schema.get("prefixItems").is_none()),
+        Token::Items => schema
+            .get("items")
+            .filter(|items| !items.is_array() && schema.get("prefixItems").is_none()),
     }
 }
 
@@ -189,7 +219,10 @@ pub(crate) fn same(a: &[&Value], b: &[&Value]) -> bool {
 }
 
 pub(crate) fn branches<'a>(keywords: &'a Map<String, Value>, keyword: &str) -> &'a [Value] {
-    keywords.get(keyword).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    keywords
+        .get(keyword)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 /// Whether one of the schemas, which apply together, requires the member.
@@ -200,30 +233,49 @@ pub(crate) fn is_required(all: &[&Value], name: &str) -> bool {
 
 /// The texts of a list.
 pub(crate) fn strings(list: Option<&Value>) -> impl Iterator<Item = &str> {
-    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+    list.and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 /// The names that these schemas declare.
 pub(crate) fn property_names<'a>(schemas: &[&'a Value]) -> std::collections::BTreeSet<&'a str> {
-    let properties = schemas.iter().filter_map(|schema| schema.get("properties")?.as_object());
-    properties.flat_map(|members| members.keys().map(String::as_str)).collect()
+    let properties = schemas
+        .iter()
+        .filter_map(|schema| schema.get("properties")?.as_object());
+    properties
+        .flat_map(|members| members.keys().map(String::as_str))
+        .collect()
 }
 
 /// The values that schemas that apply together leave, if one of them is a list of values.
 pub(crate) fn finite(all: &[&Value]) -> Option<Vec<Value>> {
-    let listed = all.iter().filter_map(|schema| match (schema.get("const"), schema.get("enum")) {
-        (Some(value), _) => Some(vec![value.clone()]),
-        (_, Some(Value::Array(values))) => Some(values.clone()),
-        _ => None,
-    });
+    let listed = all
+        .iter()
+        .filter_map(|schema| match (schema.get("const"), schema.get("enum")) {
+            (Some(value), _) => Some(vec![value.clone()]),
+            (_, Some(Value::Array(values))) => Some(values.clone()),
+            _ => None,
+        });
     let types = Types::of(all);
     if let Some(mut values) = listed.min_by_key(Vec::len) {
         values.retain(|value| types.admits(value));
         return Some(values);
     }
-    let scalars = [(Types::NULL, json!(null)), (Types::BOOLEAN, json!(false)), (Types::BOOLEAN, json!(true))];
+    let scalars = [
+        (Types::NULL, json!(null)),
+        (Types::BOOLEAN, json!(false)),
+        (Types::BOOLEAN, json!(true)),
+    ];
     let is_finite = types.0 & !(Types::NULL.0 | Types::BOOLEAN.0) == 0;
-    is_finite.then(|| scalars.into_iter().filter(|(of, _)| types.0 & of.0 != 0).map(|(_, value)| value).collect())
+    is_finite.then(|| {
+        scalars
+            .into_iter()
+            .filter(|(of, _)| types.0 & of.0 != 0)
+            .map(|(_, value)| value)
+            .collect()
+    })
 }
 
 /// A value and all values inside it.
@@ -282,7 +334,8 @@ impl Types {
 
     /// Of schemas that apply together, whose branches count separately.
     pub fn of(all: &[&Value]) -> Self {
-        all.iter().fold(Self::ALL, |types, schema| Self(types.0 & Self::stated(schema).0))
+        all.iter()
+            .fold(Self::ALL, |types, schema| Self(types.0 & Self::stated(schema).0))
     }
 
     fn stated(schema: &Value) -> Self {
@@ -315,6 +368,30 @@ impl Types {
 
     pub fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// The one scalar type.
+    pub fn scalar(self) -> Option<Scalar> {
+        match self {
+            Self::STRING => Some(Scalar::String),
+            Self::INTEGER => Some(Scalar::Integer),
+            Self::NUMBER => Some(Scalar::Number),
+            Self::BOOLEAN => Some(Scalar::Boolean),
+            _ => None,
+        }
+    }
+
+    /// The types in words.
+    pub fn names(self) -> String {
+        let names = ["null", "boolean", "string", "integer", "number", "array", "object"];
+        let has =
+            |name: &&&str| Self::named(name).is_within(self) && (**name != "integer" || !Self::NUMBER.is_within(self));
+        let names: Vec<_> = names.iter().filter(has).copied().collect();
+        if self == Self::ALL {
+            "anything".to_owned()
+        } else {
+            names.join(" or ")
+        }
     }
 
     pub fn without_null(self) -> Self {

@@ -5,26 +5,19 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     LensError,
-    act::{Act, scalar_equal},
-    number::Decimal,
+    act::Act,
+    edit::{declare, edit, schema_of, take, unrequire, whole},
     operation::{Operation, Scalar},
     path::{Path, Token},
-    schema::{Document, Types, finite, is_required, property_names, strings},
+    schema::{Document, Place, Types, child, finite, is_required, property_names},
 };
 
 /// Subschemas that one operation changes at most.
 const EDITS_MAX: usize = 1000;
 
-/// The keywords that stay true, or are changed with the operation, in a schema on the way to what an operation changes.
-const KEPT: &[&str] = &[
-    "type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "allOf", "anyOf", "$schema",
-];
-
-/// A place as the schema describes it: the subschemas that apply together, for each choice of branches.
-type Place<'s> = Vec<Vec<&'s Value>>;
-
 /// The schema of a payload after some operations. It admits each payload that they make of one that fits the source, and
 /// perhaps others.
+#[derive(Clone)]
 pub(crate) struct Shape<'d> {
     pub document: Document<'d>,
     pub root: Value,
@@ -33,6 +26,8 @@ pub(crate) struct Shape<'d> {
     pub may_lose: Vec<Path>,
     /// An operation may make up a value.
     pub invents: bool,
+    /// The way back gives each payload as it was, undeclared members apart.
+    pub restores: bool,
     /// Operations that may fail, with the reason.
     pub may_fail: Vec<(Path, String)>,
     /// Operations that remove a required member, and make none on the way back.
@@ -47,6 +42,7 @@ impl<'d> Shape<'d> {
             acts: Vec::new(),
             may_lose: Vec::new(),
             invents: false,
+            restores: true,
             may_fail: Vec::new(),
             without_back: Vec::new(),
         }
@@ -57,7 +53,10 @@ impl<'d> Shape<'d> {
     /// # Errors
     /// The reason why the schema does not allow it.
     pub fn apply(&mut self, operation: &Operation, index: usize) -> Result<(), LensError> {
-        let fail = |reason: String| LensError { path: Some(operation.path().to_string()), ..LensError::new(reason).at(index) };
+        let fail = |reason: String| LensError {
+            path: Some(operation.path().to_string()),
+            ..LensError::new(reason).at(index)
+        };
         self.change(operation, index).map_err(fail)
     }
 
@@ -68,7 +67,7 @@ impl<'d> Shape<'d> {
             Operation::Move { path, to } => self.relocate(path, to)?,
             Operation::Add { path, value } => self.add(path, value.as_ref())?,
             Operation::Drop { path, back } => self.remove(path, back.as_ref())?,
-            Operation::Default { path, value, .. } => self.default(path, value.as_ref())?,
+            Operation::Default { path, value, back } => self.default(path, value.as_ref(), back.is_some())?,
             Operation::Split { path, to, .. } => self.split(path, to)?,
             Operation::Join { path, to, .. } => self.join(path, to)?,
             Operation::Wrap { path, name } => self.replace(path, &|shape, place| {
@@ -91,9 +90,29 @@ impl<'d> Shape<'d> {
     }
 
     /// Records that the value at a path, as it is before the next operation, may be lost.
-    fn lose(&mut self, path: &Path) {
-        let before = self.acts.iter().rev().try_fold(path.clone(), |path, act| act.operation.origin(&path));
+    pub fn lose(&mut self, path: &Path) {
+        self.restores = false;
+        let before = self
+            .acts
+            .iter()
+            .rev()
+            .try_fold(path.clone(), |path, act| act.operation.origin(&path));
         self.may_lose.extend(before);
+    }
+
+    /// Records that the way back may make up a member that is absent. That is no loss, unless it is joined with others.
+    fn invent_on_return(&mut self, path: &Path) {
+        self.restores = false;
+        let mut at = path.clone();
+        for act in self.acts.iter().rev() {
+            let Some(before) = act.operation.origin(&at) else {
+                return;
+            };
+            if matches!(act.operation, Operation::Split { .. }) && before != at {
+                return self.lose(path);
+            }
+            at = before;
+        }
     }
 
     fn place(&self, path: &[Token]) -> Result<Place<'_>, String> {
@@ -101,13 +120,19 @@ impl<'d> Shape<'d> {
         place.ok_or_else(|| "the schema has too many alternatives at this place, or a reference to nothing".to_owned())
     }
 
-    fn declared(&self, path: &Path) -> Result<Place<'_>, String> {
+    pub fn declared(&self, path: &Path) -> Result<Place<'_>, String> {
         let place = self.place(&path.0)?;
-        if place.is_empty() { Err("the schema does not declare this place".to_owned()) } else { Ok(place) }
+        if place.is_empty() {
+            Err("the schema does not declare this place".to_owned())
+        } else {
+            Ok(place)
+        }
     }
 
-    fn types(&self, place: &Place<'_>) -> Types {
-        place.iter().fold(Types(0), |types, all| Types(types.0 | self.document.types(all).0))
+    pub fn types(&self, place: &Place<'_>) -> Types {
+        place
+            .iter()
+            .fold(Types(0), |types, all| Types(types.0 | self.document.types(all).0))
     }
 
     fn check_types(&self, path: &Path, taken: Types, what: &str) -> Result<Types, String> {
@@ -115,7 +140,9 @@ impl<'d> Shape<'d> {
         if types.is_within(taken) && types.without_null().0 != 0 {
             return Ok(types);
         }
-        Err(format!("the operation takes {what}, and the schema declares another type for {path}"))
+        Err(format!(
+            "the operation takes {what}, and the schema declares another type for {path}"
+        ))
     }
 
     fn check_new(&self, parent: &[Token], name: &str) -> Result<(), String> {
@@ -128,7 +155,9 @@ impl<'d> Shape<'d> {
 
     /// Whether each payload, or each item up to the last `*`, has the member, in an object.
     fn is_always_there(&self, path: &[Token]) -> Result<bool, String> {
-        let Some((Token::Name(name), parent)) = path.split_last() else { return Ok(true) };
+        let Some((Token::Name(name), parent)) = path.split_last() else {
+            return Ok(true);
+        };
         let place = self.place(parent)?;
         let is_object = self.types(&place) == Types::OBJECT || parent.is_empty();
         let requires = place.iter().all(|all| self.document.requires(all, name));
@@ -154,14 +183,19 @@ impl<'d> Shape<'d> {
         let place = self.place(new_parent)?;
         self.check_new(new_parent, new_name)?;
         if place.is_empty() || !self.is_always_there(new_parent)? || !self.is_object(&place, new_parent) {
-            return Err(format!("not every payload has the object {} that takes the member", Path::of(new_parent)));
+            return Err(format!(
+                "not every payload has the object {} that takes the member",
+                Path::of(new_parent)
+            ));
         }
         let is_required = self.is_always_there(&path.0)?;
         self.edit(parent, &mut |keywords| {
             take(keywords, name);
             unrequire(keywords, name);
         })?;
-        self.edit(new_parent, &mut |keywords| declare(keywords, new_name, schema.clone(), is_required))
+        self.edit(new_parent, &mut |keywords| {
+            declare(keywords, new_name, schema.clone(), is_required)
+        })
     }
 
     /// The payload itself is an object, whether or not the schema says it.
@@ -193,18 +227,24 @@ impl<'d> Shape<'d> {
         if is_required && back.is_none() {
             self.without_back.push(self.acts.len());
         }
+        if !is_required && back.is_some() {
+            self.invent_on_return(path);
+        }
         self.edit(parent, &mut |keywords| {
             take(keywords, name);
             unrequire(keywords, name);
         })
     }
 
-    fn default(&mut self, path: &Path, value: Option<&Value>) -> Result<(), String> {
+    fn default(&mut self, path: &Path, value: Option<&Value>, has_back: bool) -> Result<(), String> {
         let (parent, name) = path.split_name().unwrap_or_default();
         self.declared(path)?;
+        let may_be_absent = !self.place(parent)?.iter().all(|all| self.document.requires(all, name));
+        if may_be_absent && (value.is_some() || has_back) {
+            self.invent_on_return(path);
+        }
         let Some(value) = value else { return Ok(()) };
-        let parents = self.place(parent)?;
-        self.invents |= !parents.iter().all(|all| self.document.requires(all, name));
+        self.invents |= may_be_absent;
         self.edit(parent, &mut |keywords| {
             let is_closed = keywords.get("additionalProperties") == Some(&Value::Bool(false));
             let schema = match take(keywords, name) {
@@ -255,21 +295,32 @@ impl<'d> Shape<'d> {
             let objects = shape.of_type(place, Types::OBJECT)?;
             let [all] = objects.as_slice() else { return None };
             let is_only = property_names(all).into_iter().eq([name]) && is_required(all, name);
-            is_only.then(|| whole(&vec![all.iter().filter_map(|schema| schema.get("properties")?.get(name)).collect()]))
+            is_only.then(|| {
+                whole(&vec![
+                    all.iter()
+                        .filter_map(|schema| schema.get("properties")?.get(name))
+                        .collect(),
+                ])
+            })
         };
         let place = self.declared(path)?;
-        let inside = inner(self, &place)
-            .ok_or_else(|| format!("the schema does not declare an object with `{name}` as its one member, required"))?;
+        let inside = inner(self, &place).ok_or_else(|| {
+            format!("the schema does not declare an object with `{name}` as its one member, required")
+        })?;
         if self.types(&vec![vec![&inside]]).meets(Types::NULL) {
             self.lose(&path.clone().child(name));
         }
-        self.replace(path, &|shape, place| inner(shape, place).map(|inside| shape.or_null(place, inside)))
+        self.replace(path, &|shape, place| {
+            inner(shape, place).map(|inside| shape.or_null(place, inside))
+        })
     }
 
     fn single(&mut self, path: &Path, value: Option<&Value>) -> Result<(), String> {
         self.check_types(path, Types(Types::ARRAY.0 | Types::NULL.0), "an array")?;
         let place = self.declared(path)?;
-        let arrays = self.of_type(&place, Types::ARRAY).ok_or("the schema is too complex at this place")?;
+        let arrays = self
+            .of_type(&place, Types::ARRAY)
+            .ok_or("the schema is too complex at this place")?;
         let is_bounded = |keyword: &str, is_enough: fn(u64) -> bool| {
             let states = |schema: &&Value| schema.get(keyword).and_then(Value::as_u64).is_some_and(is_enough);
             arrays.iter().all(|all| all.iter().any(states))
@@ -278,10 +329,12 @@ impl<'d> Shape<'d> {
         let has_more = !is_bounded("maxItems", |most| most <= 1);
         let items: Vec<Vec<&Value>> = arrays
             .iter()
-            .map(|all| all.iter().filter_map(|schema| crate::schema::child(schema, &Token::Items)).collect())
+            .map(|all| all.iter().filter_map(|schema| child(schema, &Token::Items)).collect())
             .collect();
         let has_null = self.types(&items).meets(Types::NULL);
-        let parent = path.split_name().map(|(parent, name)| (parent.to_vec(), name.to_owned()));
+        let parent = path
+            .split_name()
+            .map(|(parent, name)| (parent.to_vec(), name.to_owned()));
         if can_be_empty && value.is_none() && parent.is_none() {
             return Err("an item cannot become absent: give the value for an empty array".to_owned());
         }
@@ -295,7 +348,9 @@ impl<'d> Shape<'d> {
         self.replace(path, &|shape, place| {
             let arrays = shape.of_type(place, Types::ARRAY)?;
             let items = arrays.iter().map(|all| {
-                whole(&vec![all.iter().filter_map(|schema| crate::schema::child(schema, &Token::Items)).collect()])
+                whole(&vec![
+                    all.iter().filter_map(|schema| child(schema, &Token::Items)).collect(),
+                ])
             });
             let made = value.filter(|_| can_be_empty).map(schema_of);
             let any: Vec<_> = items.chain(made).collect();
@@ -309,137 +364,15 @@ impl<'d> Shape<'d> {
         }
     }
 
-    /// `map`, `convert` and `scale`.
-    fn scalars(&mut self, act: Act, path: &Path) -> Result<Act, String> {
-        let types = self.types(&self.declared(path)?);
-        let from = match types.without_null() {
-            Types::STRING => Scalar::String,
-            Types::INTEGER => Scalar::Integer,
-            Types::NUMBER => Scalar::Number,
-            Types::BOOLEAN => Scalar::Boolean,
-            types if matches!(act.operation, Operation::Map { .. })
-                && !types.meets(Types(Types::ARRAY.0 | Types::OBJECT.0)) => Scalar::String,
-            _ => return Err("the operation takes one scalar type, and the schema declares something else".to_owned()),
-        };
-        let is_scale = matches!(act.operation, Operation::Scale { .. });
-        if is_scale && !matches!(from, Scalar::Integer | Scalar::Number) {
-            return Err("the operation takes a number, and the schema declares another type".to_owned());
-        }
-        let act = Act::new(act.operation, from, act.index);
-        let back = act.inverse();
-        let values = self.finite(&self.declared(path)?);
-        for value in values.iter().flatten() {
-            act.scalar(&value.to_string())?;
-        }
-        let is_changed = |value: &Value| {
-            let text = value.to_string();
-            let there = act.scalar(&text).ok().flatten().unwrap_or_else(|| text.clone());
-            let restored = back.scalar(&there).ok().flatten().unwrap_or(there);
-            !scalar_equal(&restored, &text)
-        };
-        let (loses, invents) = match (&values, &act.operation) {
-            (_, Operation::Convert { to, value, .. }) => {
-                check_convert(from, *to, value.as_ref())?;
-                let unread = |values: &Vec<Value>| values.iter().any(|value| act.makes_up(&value.to_string()));
-                let makes_up = from == Scalar::String && values.as_ref().is_none_or(unread);
-                if makes_up && value.is_none() {
-                    return Err("value is needed: it replaces the strings that cannot be read".to_owned());
-                }
-                let is_exact = from != Scalar::String && (from, *to) != (Scalar::Number, Scalar::Integer);
-                (values.as_ref().map_or(!is_exact, |values| values.iter().any(is_changed)), makes_up)
-            }
-            (Some(values), _) => (values.iter().any(is_changed), false),
-            (None, Operation::Map { values, .. }) => {
-                let mut all = values.iter().flat_map(|(old, new)| [old, new]);
-                (all.any(|value| types.admits(value) && is_changed(value)), false)
-            }
-            (None, Operation::Scale { multiply, divide, .. }) => {
-                (if from == Scalar::Integer { multiply < divide } else { multiply != divide }, false)
-            }
-            _ => (false, false),
-        };
-        if loses {
-            self.lose(path);
-        }
-        self.invents |= invents;
-        if let Operation::Scale { multiply, divide, .. } = act.operation
-            && multiply > divide
-            && values.is_none()
-            && !self.is_bounded(path)?
-        {
-            self.may_fail.push((path.clone(), "a number without bounds may become too large".to_owned()));
-        }
-        self.replace(path, &|shape, place| shape.scalars_after(&act, place))?;
-        Ok(act)
-    }
-
-    fn is_bounded(&self, path: &Path) -> Result<bool, String> {
-        let has = |all: &Vec<&Value>, keywords: [&str; 2]| {
-            let bounds = all.iter().flat_map(|schema| keywords.map(|keyword| schema.get(keyword)));
-            bounds.flatten().any(|bound| bound.as_f64().is_some_and(|bound| bound.abs() < 1e290))
-        };
-        let numbers = self.of_type(&self.declared(path)?, Types::NUMBER).unwrap_or_default();
-        Ok(numbers.iter().all(|all| has(all, ["minimum", "exclusiveMinimum"]) && has(all, ["maximum", "exclusiveMaximum"])))
-    }
-
-    fn scalars_after(&self, act: &Act, place: &Place<'_>) -> Option<Value> {
-        let types = self.types(place);
-        if types.meets(Types(Types::ARRAY.0 | Types::OBJECT.0)) {
-            return None;
-        }
-        if let Some(values) = self.finite(place) {
-            let after = values.into_iter().filter_map(|value| match act.scalar(&value.to_string()).ok()? {
-                Some(text) => serde_json::from_str(&text).ok(),
-                None => Some(value),
-            });
-            return Some(json!({"enum": after.collect::<Vec<Value>>()}));
-        }
-        let any = match &act.operation {
-            Operation::Map { values, .. } => {
-                let new: Vec<_> = values.iter().map(|(_, new)| new).collect();
-                return Some(json!({"anyOf": [whole(place), {"enum": new}]}));
-            }
-            Operation::Scale { .. } => self.calculated(act, place, act.from),
-            Operation::Convert { to: Scalar::String, .. } => json!({"type": "string", "minLength": 1}),
-            Operation::Convert { to, .. } if act.from == Scalar::Number => self.calculated(act, place, *to),
-            Operation::Convert { to: Scalar::Boolean, .. } => json!({"type": "boolean"}),
-            Operation::Convert { .. } if act.from == Scalar::Integer => whole(place),
-            Operation::Convert { to, .. } => json!({"type": to}),
-            _ => return None,
-        };
-        Some(self.or_null(place, any))
-    }
-
-    /// The schema of a number after a calculation that keeps the order.
-    fn calculated(&self, act: &Act, place: &Place<'_>, to: Scalar) -> Value {
-        let mut after = json!({ "type": to });
-        let numbers = self.of_type(place, Types::NUMBER).unwrap_or_default();
-        let [all] = numbers.as_slice() else { return after };
-        for (keywords, bound, larger) in [
-            (["minimum", "exclusiveMinimum"], "minimum", true),
-            (["maximum", "exclusiveMaximum"], "maximum", false),
-        ] {
-            let stated = all.iter().flat_map(|schema| keywords.map(|keyword| schema.get(keyword)?.as_number()));
-            let stated = stated.flatten().map(ToString::to_string).collect::<Vec<_>>();
-            let order = |text: &&String| Decimal::parse(text);
-            let strictest = if larger { stated.iter().max_by_key(order) } else { stated.iter().min_by_key(order) };
-            let scaled = strictest.and_then(|text| act.scalar(text).ok()?);
-            if let Some(number) = scaled.and_then(|text| serde_json::from_str(&text).ok()) {
-                after[bound] = number;
-            }
-        }
-        after
-    }
-
     /// The choices of branches in which a value has this type, null apart.
-    fn of_type<'s>(&'s self, place: &Place<'s>, of: Types) -> Option<Place<'s>> {
+    pub fn of_type<'s>(&'s self, place: &Place<'s>, of: Types) -> Option<Place<'s>> {
         let mut typed = self.document.expanded(place)?;
         typed.retain(|all| Types::of(all).meets(of));
         Some(typed)
     }
 
     /// The values of a place, if the schema lists them.
-    fn finite(&self, place: &Place<'_>) -> Option<Vec<Value>> {
+    pub fn finite(&self, place: &Place<'_>) -> Option<Vec<Value>> {
         let mut values = Vec::new();
         for all in self.document.expanded(place)? {
             values.append(&mut finite(&all)?);
@@ -455,7 +388,7 @@ impl<'d> Shape<'d> {
         }
     }
 
-    fn or_null(&self, place: &Place<'_>, schema: Value) -> Value {
+    pub fn or_null(&self, place: &Place<'_>, schema: Value) -> Value {
         if self.types(place).meets(Types::NULL) {
             json!({"anyOf": [schema, {"type": "null"}]})
         } else {
@@ -464,17 +397,22 @@ impl<'d> Shape<'d> {
     }
 
     /// Replaces the schema of a place, by what each schema that declares it says, or else by what all say together.
-    fn replace(&mut self, path: &Path, after: &dyn Fn(&Self, &Place<'_>) -> Option<Value>) -> Result<(), String> {
+    pub fn replace(&mut self, path: &Path, after: &dyn Fn(&Self, &Place<'_>) -> Option<Value>) -> Result<(), String> {
         let Some((last, parent)) = path.0.split_last() else {
             self.root = after(self, &vec![vec![&self.root]]).ok_or("the schema is too complex")?;
             return Ok(());
         };
         let fallback = after(self, &self.declared(path)?);
-        let reader = Shape { root: Value::Null, ..Self::of(self.document.root) };
+        let reader = Shape {
+            root: Value::Null,
+            ..Self::of(self.document.root)
+        };
         let mut is_known = true;
         self.edit(parent, &mut |keywords| {
             let child = match last {
-                Token::Name(name) => keywords.get_mut("properties").and_then(|properties| properties.get_mut(name)),
+                Token::Name(name) => keywords
+                    .get_mut("properties")
+                    .and_then(|properties| properties.get_mut(name)),
                 Token::Items => keywords.get_mut("items").filter(|items| !items.is_array()),
             };
             if let Some(child) = child {
@@ -484,7 +422,11 @@ impl<'d> Shape<'d> {
                 }
             }
         })?;
-        if is_known { Ok(()) } else { Err("the schema is too complex at this place".to_owned()) }
+        if is_known {
+            Ok(())
+        } else {
+            Err("the schema is too complex at this place".to_owned())
+        }
     }
 
     /// Changes each subschema that applies to the values at a path, in all branches. What the schema says of these values
@@ -493,131 +435,5 @@ impl<'d> Shape<'d> {
         let mut left = EDITS_MAX;
         edit(&self.document, &mut self.root, path, change, &mut left)
             .ok_or_else(|| "the schema has too many alternatives at this place".to_owned())
-    }
-}
-
-fn edit(
-    document: &Document<'_>,
-    schema: &mut Value,
-    path: &[Token],
-    change: &mut dyn FnMut(&mut Map<String, Value>),
-    left: &mut usize,
-) -> Option<()> {
-    *left = left.checked_sub(1)?;
-    if *schema == Value::Bool(true) {
-        *schema = json!({});
-    }
-    if !Types::of(&[schema]).meets(Types(Types::OBJECT.0 | Types::ARRAY.0)) {
-        return Some(());
-    }
-    let Value::Object(keywords) = schema else { return Some(()) };
-    if let Some(reference) = keywords.remove("$ref") {
-        let target = document.target(reference.as_str()?)?.clone();
-        if document.is_draft_07 {
-            *keywords = Map::new();
-        }
-        push(keywords, "allOf", target);
-    }
-    // After a change the branches may no longer exclude each other.
-    if let Some(one_of) = keywords.remove("oneOf") {
-        push(keywords, "allOf", json!({ "anyOf": one_of }));
-    }
-    if keywords.contains_key("patternProperties") {
-        keywords.remove("additionalProperties");
-    }
-    if keywords.contains_key("prefixItems") {
-        keywords.remove("items");
-    }
-    keywords.retain(|keyword, _| KEPT.contains(&keyword.as_str()));
-    for keyword in ["allOf", "anyOf"] {
-        if let Some(Value::Array(branches)) = keywords.get_mut(keyword) {
-            for branch in branches {
-                edit(document, branch, path, change, left)?;
-            }
-        }
-    }
-    match path.split_first() {
-        None => change(keywords),
-        Some((Token::Name(name), rest)) => {
-            if let Some(child) = keywords.get_mut("properties").and_then(|properties| properties.get_mut(name)) {
-                edit(document, child, rest, change, left)?;
-            }
-        }
-        Some((Token::Items, rest)) => {
-            if let Some(items) = keywords.get_mut("items").filter(|items| !items.is_array()) {
-                edit(document, items, rest, change, left)?;
-            }
-        }
-    }
-    Some(())
-}
-
-fn push(keywords: &mut Map<String, Value>, keyword: &str, item: Value) {
-    if let Value::Array(items) = keywords.entry(keyword).or_insert_with(|| json!([])) {
-        items.push(item);
-    }
-}
-
-fn take(keywords: &mut Map<String, Value>, name: &str) -> Option<Value> {
-    keywords.get_mut("properties")?.as_object_mut()?.remove(name)
-}
-
-/// Returns whether the member was required.
-fn unrequire(keywords: &mut Map<String, Value>, name: &str) -> bool {
-    let was_required = strings(keywords.get("required")).any(|required| required == name);
-    if let Some(Value::Array(required)) = keywords.get_mut("required") {
-        required.retain(|required| required != name);
-    }
-    was_required
-}
-
-fn declare(keywords: &mut Map<String, Value>, name: &str, schema: Value, is_required: bool) {
-    unrequire(keywords, name);
-    if is_required {
-        push(keywords, "required", json!(name));
-    }
-    if let Value::Object(properties) = keywords.entry("properties").or_insert_with(|| json!({})) {
-        properties.insert(name.to_owned(), schema);
-    }
-}
-
-/// A place as one schema.
-fn whole(place: &Place<'_>) -> Value {
-    let mut any: Vec<Value> = place
-        .iter()
-        .map(|all| match all.as_slice() {
-            [] => Value::Bool(true),
-            [one] => (*one).clone(),
-            all => json!({ "allOf": all }),
-        })
-        .collect();
-    if any.len() == 1 { any.remove(0) } else { json!({ "anyOf": any }) }
-}
-
-/// The schema of one value, in which later operations find its members.
-fn schema_of(value: &Value) -> Value {
-    let Value::Object(members) = value else { return json!({ "const": value }) };
-    let properties: Map<_, _> = members.iter().map(|(name, value)| (name.clone(), schema_of(value))).collect();
-    let required: Vec<_> = members.keys().collect();
-    json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
-}
-
-fn check_convert(from: Scalar, to: Scalar, value: Option<&Value>) -> Result<(), String> {
-    let is_pair = from != to
-        && (from == Scalar::String
-            || to == Scalar::String
-            || matches!((from, to), (Scalar::Number, Scalar::Integer) | (Scalar::Integer, Scalar::Number)));
-    if !is_pair {
-        return Err("convert leads from or to a string, or between number and integer".to_owned());
-    }
-    let types = match to {
-        Scalar::String => Types::STRING,
-        Scalar::Integer => Types::INTEGER,
-        Scalar::Number => Types::NUMBER,
-        Scalar::Boolean => Types::BOOLEAN,
-    };
-    match value {
-        Some(value) if !types.admits(value) => Err("value is not of the type that convert makes".to_owned()),
-        _ => Ok(()),
     }
 }

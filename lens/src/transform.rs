@@ -23,6 +23,8 @@ pub(crate) struct Way {
     pub acts: Vec<Act>,
     pub trim: Option<Trim>,
     pub class: Class,
+    /// The way back gives each payload as it was, if no undeclared member is dropped.
+    pub is_restored: bool,
     /// Places of the payload before.
     pub may_lose: Vec<Path>,
 }
@@ -39,7 +41,10 @@ impl Compiled {
     pub fn bytes_len(&self) -> usize {
         const ACT_BYTES: usize = 512;
         (self.forward.acts.len() + self.backward.acts.len()) * ACT_BYTES
-            + [&self.forward, &self.backward].iter().map(|way| way.trim.as_ref().map_or(0, Trim::bytes_len)).sum::<usize>()
+            + [&self.forward, &self.backward]
+                .iter()
+                .map(|way| way.trim.as_ref().map_or(0, Trim::bytes_len))
+                .sum::<usize>()
     }
 }
 
@@ -69,7 +74,12 @@ pub struct Transformed {
 pub enum TransformError {
     /// An operation does not work with a value.
     #[serde(rename = "cannot_carry_out")]
-    CannotCarryOut { op: usize, path: String, #[serde(skip)] reason: &'static str },
+    CannotCarryOut {
+        op: usize,
+        path: String,
+        #[serde(skip)]
+        reason: &'static str,
+    },
     /// The result does not fit the schema of its version.
     DoesNotFit,
     /// The result is larger than four times the payload and 4 KiB.
@@ -83,7 +93,9 @@ pub enum TransformError {
 impl fmt::Display for TransformError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CannotCarryOut { op, path, reason } => write!(f, "operation {op} cannot be carried out at `{path}`: {reason}"),
+            Self::CannotCarryOut { op, path, reason } => {
+                write!(f, "operation {op} cannot be carried out at `{path}`: {reason}")
+            }
             Self::DoesNotFit => f.write_str("the result does not fit the schema of its version"),
             Self::TooLarge => f.write_str("the result is larger than four times the payload and 4 KiB"),
             Self::TooExpensive => f.write_str("transforming the payload takes more work than is done for one message"),
@@ -117,38 +129,45 @@ pub(crate) fn transform<'a>(
     if node.members(work)?.is_none() {
         return Err(TransformError::NotJson);
     }
-    let mut is_exact = true;
+    let (mut is_restored, mut suspects) = (true, None);
     for (at, step) in steps.iter().enumerate() {
-        is_exact &= step.there.class == Class::Exact;
+        is_restored &= step.there.is_restored;
         for act in &step.there.acts {
             act.run(&mut node, work)?;
         }
         let Some(trim) = &step.there.trim else { continue };
         let found = trim.apply(&mut node, false, work)?;
-        is_exact &= !found.dropped;
-        if found.suspects && !fits(at + 1, &written(&node, len_max, work)?) {
+        is_restored &= !found.dropped;
+        if !found.suspects {
+            continue;
+        }
+        if at + 1 == steps.len() {
+            suspects = Some(trim);
+        } else if !fits(at + 1, &written(&node, len_max, work)?) {
             trim.apply(&mut node, true, work)?;
-            is_exact = false;
+            is_restored = false;
         }
     }
-    let mut payload = written(&node, len_max, work)?;
     let complement = request.complement.and_then(|text| Complement::read(text, versions));
-    let mut is_valid = false;
-    if let Some(complement) = complement {
-        let mut restored = node.clone();
-        complement.restore(&mut restored, work)?;
-        let text = written(&restored, len_max.saturating_add(LEN_MORE * LEN_TIMES), work)?;
-        if fits(steps.len(), &text) {
-            (payload, node, is_valid, is_exact) = (text, restored, true, false);
-        }
+    let mut fits = |text: &str| fits(steps.len(), text);
+    let mut result = settle(&node, complement.as_ref(), len_max, work, &mut fits)?;
+    if let (None, Some(trim)) = (&result, suspects) {
+        is_restored = false;
+        trim.apply(&mut node, true, work)?;
+        result = settle(&node, complement.as_ref(), len_max, work, &mut fits)?;
     }
-    if !is_valid && !fits(steps.len(), &payload) {
-        return Err(TransformError::DoesNotFit);
-    }
+    let (payload, restored) = result.ok_or(TransformError::DoesNotFit)?;
+    let mut node = restored.unwrap_or(node);
+    is_restored &= complement.is_none() && !work.has_removed;
     let mut defaulted = Places::default();
     node.made_places(&mut Path::default(), &mut defaulted);
-    if is_exact && !work.has_removed {
-        return Ok(Transformed { payload, loss: Places::default(), defaulted, complement: None });
+    if is_restored {
+        return Ok(Transformed {
+            payload,
+            loss: Places::default(),
+            defaulted,
+            complement: None,
+        });
     }
     for act in steps.iter().rev().flat_map(|step| &step.back.acts) {
         match act.run(&mut node, work) {
@@ -159,7 +178,34 @@ pub(crate) fn transform<'a>(
     }
     let difference = Difference::of(request.payload, &mut node, request.wants_complement, work)?;
     let complement = difference.complement(versions);
-    Ok(Transformed { payload, loss: difference.loss, defaulted, complement })
+    Ok(Transformed {
+        payload,
+        loss: difference.loss,
+        defaulted,
+        complement,
+    })
+}
+
+/// The text of a result that fits, and its value if it is another one: with what the complement restores, or else without.
+/// None if neither fits.
+fn settle<'a>(
+    node: &Node<'a>,
+    complement: Option<&Complement<'a>>,
+    len_max: usize,
+    work: &mut Work<'_>,
+    fits: &mut dyn FnMut(&str) -> bool,
+) -> Result<Option<(String, Option<Node<'a>>)>, TransformError> {
+    if let Some(complement) = complement {
+        let mut restored = node.clone();
+        complement.restore(&mut restored, work)?;
+        // What is restored is bounded by the complement.
+        let text = written(&restored, usize::MAX, work)?;
+        if fits(&text) {
+            return Ok(Some((text, Some(restored))));
+        }
+    }
+    let text = written(node, len_max, work)?;
+    Ok(if fits(&text) { Some((text, None)) } else { None })
 }
 
 fn written(node: &Node<'_>, len_max: usize, work: &mut Work<'_>) -> Result<String, TransformError> {

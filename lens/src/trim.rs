@@ -12,7 +12,7 @@ use crate::{
     TransformError,
     path::Token,
     payload::{DEPTH_MAX, Node, Work},
-    schema::{Document, Types, property_names},
+    schema::{Document, Place, Types, inside, property_names},
 };
 
 /// Pairs of places that are compared.
@@ -25,11 +25,11 @@ const NAME: usize = 50;
 #[derive(Debug, Default)]
 pub(crate) struct Trim {
     /// The first is the payload.
-    places: Vec<Place>,
+    places: Vec<PlaceRules>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct PlaceRules {
     /// The rule for the members of an object. None: all members are carried.
     rule: Option<Rule>,
     members: BTreeMap<String, usize>,
@@ -64,10 +64,18 @@ pub(crate) struct Found {
 impl Trim {
     /// Compares what two schemas declare. None if every undeclared member is carried.
     pub fn of(source: Document<'_>, from: &Value, target: Document<'_>) -> Option<Self> {
-        let mut builder = Builder { source, target, known: HashMap::new(), places: Vec::new() };
+        let mut builder = Builder {
+            source,
+            target,
+            known: HashMap::new(),
+            places: Vec::new(),
+        };
         builder.place(&vec![vec![from]], &vec![vec![target.root]])?;
         let places = builder.places;
-        places.iter().any(|place| place.rule.is_some()).then_some(Self { places })
+        places
+            .iter()
+            .any(|place| place.rule.is_some())
+            .then_some(Self { places })
     }
 
     /// Approximate bytes.
@@ -77,7 +85,12 @@ impl Trim {
     }
 
     /// Drops what the target does not take; with `drop_suspects` the suspects too.
-    pub fn apply(&self, payload: &mut Node<'_>, drop_suspects: bool, work: &mut Work<'_>) -> Result<Found, TransformError> {
+    pub fn apply(
+        &self,
+        payload: &mut Node<'_>,
+        drop_suspects: bool,
+        work: &mut Work<'_>,
+    ) -> Result<Found, TransformError> {
         let mut found = Found::default();
         self.visit(0, payload, drop_suspects, &mut found, DEPTH_MAX, work)?;
         Ok(found)
@@ -144,14 +157,12 @@ struct Builder<'a, 'b> {
     source: Document<'a>,
     target: Document<'b>,
     known: HashMap<Vec<usize>, usize>,
-    places: Vec<Place>,
+    places: Vec<PlaceRules>,
 }
-
-type Groups<'a> = Vec<Vec<&'a Value>>;
 
 impl<'a, 'b> Builder<'a, 'b> {
     /// The index of a place; None where it is too complex or there are too many.
-    fn place(&mut self, from: &Groups<'a>, to: &Groups<'b>) -> Option<usize> {
+    fn place(&mut self, from: &Place<'a>, to: &Place<'b>) -> Option<usize> {
         let between = Vec::new();
         let addresses = from.iter().chain([&between]).chain(to).flat_map(|group| {
             let addresses = group.iter().map(|schema| std::ptr::from_ref(*schema).addr());
@@ -163,7 +174,7 @@ impl<'a, 'b> Builder<'a, 'b> {
             Entry::Vacant(_) if index == PAIRS_MAX => return None,
             Entry::Vacant(new) => new.insert(index),
         };
-        self.places.push(Place::default());
+        self.places.push(PlaceRules::default());
         let (from, to) = (self.source.expanded(from)?, self.target.expanded(to)?);
         let (declared, wanted) = (property_names(&from.concat()), property_names(&to.concat()));
         let mut members = BTreeMap::new();
@@ -188,24 +199,30 @@ impl<'a, 'b> Builder<'a, 'b> {
             suspects,
             rest,
         });
-        self.places[index] = Place { rule, members, items };
+        self.places[index] = PlaceRules { rule, members, items };
         Some(index)
     }
 
-    fn inside(&mut self, from: &Groups<'a>, to: &Groups<'b>, token: &Token) -> Option<usize> {
-        let (from, to) = (self.source.inside(from, token)?, self.target.inside(to, token)?);
-        if from.is_empty() || to.is_empty() { None } else { self.place(&from, &to) }
+    fn inside(&mut self, from: &Place<'a>, to: &Place<'b>, token: &Token) -> Option<usize> {
+        let (from, to) = (inside(from, token)?, inside(to, token)?);
+        if from.is_empty() || to.is_empty() {
+            None
+        } else {
+            self.place(&from, &to)
+        }
     }
 }
 
 /// Whether no branch admits members that it does not declare. Of values that cannot be objects, no branch does.
-fn is_closed(branches: &Groups<'_>) -> bool {
+fn is_closed(branches: &Place<'_>) -> bool {
     let closes = |schema: &&Value| schema.get("additionalProperties") == Some(&Value::Bool(false));
-    branches.iter().all(|all| all.iter().any(closes) || !Types::of(all).meets(Types::OBJECT))
+    branches
+        .iter()
+        .all(|all| all.iter().any(closes) || !Types::of(all).meets(Types::OBJECT))
 }
 
 /// Whether members have a schema without being declared by name.
-fn has_other_names(branches: &Groups<'_>) -> bool {
+fn has_other_names(branches: &Place<'_>) -> bool {
     const OTHERS: [&str; 3] = ["patternProperties", "propertyNames", "unevaluatedProperties"];
     branches.iter().flatten().any(|schema| {
         let additional = schema.get("additionalProperties");

@@ -24,27 +24,45 @@ fn fits(validator: &Validator, text: &str) -> bool {
     serde_json::from_str(text).is_ok_and(|value: Value| value.is_object() && validator.is_valid(&value))
 }
 
-/// A lens with both schemas.
+/// A lens with both schemas and their validators.
 struct Pair {
     source: Value,
     target: Value,
     lens: Value,
+    validators: [Validator; 2],
 }
 
 impl Pair {
     fn new(source: Value, target: Value, lens: Value) -> Self {
-        Self { source, target, lens }
+        let validators = [validator(&source), validator(&target)];
+        Self {
+            source,
+            target,
+            lens,
+            validators,
+        }
     }
 
     fn check_in(&self, direction: Direction, allow_loss: bool) -> Result<Checked, LensError> {
         let lens = Lens::parse(&self.lens)?;
-        let (source, target) = (validator(&self.source), validator(&self.target));
-        let fits_source = |text: &str| fits(&source, text);
-        let fits_target = |text: &str| fits(&target, text);
+        let fits_source = |text: &str| fits(&self.validators[0], text);
+        let fits_target = |text: &str| fits(&self.validators[1], text);
         lens.check(
-            &Side { schema: &self.source, fits: &fits_source, kept: &[] },
-            &Side { schema: &self.target, fits: &fits_target, kept: &[] },
-            &Options { direction, allow_loss, is_out_of_time: &|| false },
+            &Side {
+                schema: &self.source,
+                fits: &fits_source,
+                kept: &[],
+            },
+            &Side {
+                schema: &self.target,
+                fits: &fits_target,
+                kept: &[],
+            },
+            &Options {
+                direction,
+                allow_loss,
+                is_out_of_time: &|| false,
+            },
         )
     }
 
@@ -54,28 +72,41 @@ impl Pair {
 }
 
 /// One way of a lens, with the validators of its ends.
-struct Route {
+struct Route<'p> {
     plan: Plan,
-    validators: Vec<Validator>,
+    validators: [&'p Validator; 2],
 }
 
-impl Route {
-    /// The way there and the way back.
-    fn both(pair: &Pair, compiled: Compiled) -> (Self, Self) {
-        let edge = edge("1.0.0", "2.0.0", &Arc::new(compiled));
-        let plan = |from: &str, to: &str| Plan::find(std::slice::from_ref(&edge), &version(from), &[version(to)]).unwrap();
-        let there = vec![validator(&pair.source), validator(&pair.target)];
-        let back = vec![validator(&pair.target), validator(&pair.source)];
+impl<'p> Route<'p> {
+    /// The way there, and the way back if there is one.
+    fn both(pair: &'p Pair, compiled: Compiled, direction: Direction) -> (Self, Option<Self>) {
+        let edge = Edge {
+            direction,
+            ..edge("1.0.0", "2.0.0", &Arc::new(compiled))
+        };
+        let plan = |from: &str, to: &str| Plan::find(std::slice::from_ref(&edge), &version(from), &[version(to)]);
+        let [source, target] = &pair.validators;
         (
-            Self { plan: plan("1.0.0", "2.0.0"), validators: there },
-            Self { plan: plan("2.0.0", "1.0.0"), validators: back },
+            Self {
+                plan: plan("1.0.0", "2.0.0").unwrap(),
+                validators: [source, target],
+            },
+            plan("2.0.0", "1.0.0").map(|plan| Self {
+                plan,
+                validators: [target, source],
+            }),
         )
     }
 
     fn apply(&self, payload: &str, complement: Option<&str>) -> Result<Transformed, TransformError> {
-        let request = Request { payload, complement, wants_complement: true };
+        let request = Request {
+            payload,
+            complement,
+            wants_complement: true,
+        };
         let mut work = 1_000_000_000;
-        self.plan.apply(request, &mut work, &mut |at, text| fits(&self.validators[at], text))
+        self.plan
+            .apply(request, &mut work, &mut |at, text| fits(self.validators[at], text))
     }
 }
 
@@ -84,7 +115,12 @@ fn version(text: &str) -> Version {
 }
 
 fn edge(from: &str, to: &str, compiled: &Arc<Compiled>) -> Edge {
-    Edge { from: version(from), to: version(to), direction: Direction::Both, compiled: Arc::clone(compiled) }
+    Edge {
+        from: version(from),
+        to: version(to),
+        direction: Direction::Both,
+        compiled: Arc::clone(compiled),
+    }
 }
 
 fn value(text: &str) -> Value {
