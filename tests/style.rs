@@ -19,6 +19,7 @@ const FOLDERS: &[&str] = &[
     "fake-backend",
     "front/src",
     "fuzz/src",
+    "lens/src",
     "load",
     "oracle",
     "schema/src",
@@ -326,7 +327,7 @@ impl Source {
 
     fn is_product(&self) -> bool {
         let folder = self.path.split('/').next().unwrap_or_default();
-        ["actors", "api", "cli", "common", "front", "schema", "src", "storage"].contains(&folder)
+        ["actors", "api", "cli", "common", "front", "lens", "schema", "src", "storage"].contains(&folder)
             && !self.path.starts_with("actors/tests/")
     }
 

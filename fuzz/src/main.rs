@@ -18,6 +18,7 @@ mod heap;
 #[allow(dead_code)]
 #[path = "../../common/src/json/mod.rs"]
 mod json;
+mod lens;
 mod line_decoder;
 mod mcp;
 mod mutate;
@@ -73,6 +74,12 @@ const TARGETS: &[Target] = &[
         run: frame_decoder::run,
         dictionary: frame_decoder::DICTIONARY,
         limit: Duration::from_secs(2),
+    },
+    Target {
+        name: "lens",
+        run: lens::run,
+        dictionary: lens::DICTIONARY,
+        limit: Duration::from_secs(10),
     },
     Target {
         name: "line_decoder",

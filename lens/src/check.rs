@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Class, Direction, LensError, Proved, TransformError,
+    Class, Direction, Example, LensError, Proved, TransformError,
     act::Act,
     operation::{self, Operation, Scalar},
     path::{Path, Places},
@@ -72,17 +72,6 @@ pub struct Checked {
     pub backward: Option<Verdict>,
 }
 
-/// A payload that shows that a lens does not hold.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Example {
-    Payload(Value),
-    /// A kept message is shown by its id alone.
-    Message {
-        message_id: String,
-    },
-}
-
 /// The schema after the operations, for each way; None where the direction excludes the way.
 struct Shapes<'s> {
     forward: Shape<'s>,
@@ -134,14 +123,21 @@ impl Lens {
         }
         let (forward, backward) = (&compiled.forward, &compiled.backward);
         let verdict = |shape: &Shape<'_>, step: Step<'_>, from: &Side<'_>, to: &Side<'_>, way: Direction| {
-            let unproved = prove(shape, step.there, to, options);
+            let mut unproved = prove(shape, step.there, to, options);
             let proof = if unproved.is_empty() {
                 Proved::Proved
             } else {
                 Proved::Sampled
             };
             if proof == Proved::Sampled {
-                Self::try_samples(step, from, to, options).map_err(|error| error.on(way))?;
+                let tried = Self::try_samples(step, from, to, options).map_err(|error| error.on(way))?;
+                if tried == 0 {
+                    let reason = "no payload was tried".to_owned();
+                    unproved.push(Unproved {
+                        path: Path::default(),
+                        reason,
+                    });
+                }
             }
             let may_lose: Places = step.there.may_lose.iter().cloned().collect();
             Ok(Verdict {
@@ -206,8 +202,13 @@ impl Lens {
         })
     }
 
-    fn try_samples(step: Step<'_>, from: &Side<'_>, to: &Side<'_>, options: &Options<'_>) -> Result<(), LensError> {
-        let mut generator = Generator::new(Document::of(from.schema), hints(&step.there.acts), to.schema);
+    fn try_samples(step: Step<'_>, from: &Side<'_>, to: &Side<'_>, options: &Options<'_>) -> Result<usize, LensError> {
+        let mut generator = Generator::new(
+            Document::of(from.schema),
+            hints(&step.there.acts),
+            to.schema,
+            options.is_out_of_time,
+        );
         let mut tried = 0;
         for payload in generator.payloads() {
             if tried == SAMPLES_MAX || (options.is_out_of_time)() {
@@ -224,18 +225,12 @@ impl Lens {
                 break;
             }
             if (from.fits)(kept.payload) {
+                tried += 1;
                 let message_id = kept.message_id.to_owned();
                 try_one(step, kept.payload, to).map_err(|error| error.with(Example::Message { message_id }))?;
             }
         }
-        Ok(())
-    }
-}
-
-impl LensError {
-    fn with(mut self, example: Example) -> Self {
-        self.example = Some(example);
-        self
+        Ok(tried)
     }
 }
 

@@ -254,7 +254,7 @@ impl<'a> Complement<'a> {
                 .skip(1)
                 .map(|name| name.replace("~1", "/").replace("~0", "~"));
             let names: Vec<_> = names.by_ref().collect();
-            if let Some((last, parents)) = names.split_last() {
+            if let Some((last, parents)) = names.split_last().filter(|_| names.len() <= DEPTH_MAX) {
                 entry.restore(payload, parents, last, work)?;
             }
         }

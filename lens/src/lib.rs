@@ -23,6 +23,7 @@ mod act;
 mod check;
 mod difference;
 mod edit;
+mod error;
 mod number;
 mod operation;
 mod path;
@@ -39,17 +40,16 @@ mod tests;
 mod transform;
 mod trim;
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-pub use check::{Checked, Example, Kept, Lens, Options, Side, Verdict};
+pub use check::{Checked, Kept, Lens, Options, Side, Verdict};
+pub use error::{Example, LensError, TransformError};
 pub use operation::{BYTES_MAX, OPERATIONS_MAX, Operation, Scalar};
 pub use path::{Path, Places, Token};
 pub use plan::{Description, Edge, Plan, STEPS_MAX};
 pub use proof::Unproved;
 pub use suggest::{Change, Diff, diff};
-pub use transform::{Compiled, Request, TransformError, Transformed};
+pub use transform::{Compiled, Request, Transformed};
 
 /// Which way messages are transformed by a lens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,53 +87,3 @@ pub enum Proved {
     Proved,
     Sampled,
 }
-
-/// Why a lens is refused: the detail of `invalid_lens`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct LensError {
-    pub reason: String,
-    /// The index of the operation in the lens as written, also on the way back.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub op: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub direction: Option<Direction>,
-    /// A payload that fits the one version and whose result does not fit the other.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub example: Option<Example>,
-}
-
-impl LensError {
-    pub(crate) fn new(reason: impl Into<String>) -> Self {
-        Self {
-            reason: reason.into(),
-            ..Self::default()
-        }
-    }
-
-    pub(crate) fn at(mut self, op: usize) -> Self {
-        self.op = Some(op);
-        self
-    }
-
-    pub(crate) fn on(mut self, direction: Direction) -> Self {
-        self.direction = Some(direction);
-        self
-    }
-}
-
-impl fmt::Display for LensError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(op) = self.op {
-            write!(f, "operation {op}: ")?;
-        }
-        f.write_str(&self.reason)?;
-        if let Some(path) = &self.path {
-            write!(f, ", at `{path}`")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for LensError {}

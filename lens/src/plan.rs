@@ -6,9 +6,9 @@ use semver::Version;
 use serde::Serialize;
 
 use crate::{
-    Class, Direction,
+    Class, Direction, TransformError,
     path::Places,
-    transform::{Compiled, Request, Step, TransformError, Transformed, transform},
+    transform::{Compiled, Request, Step, Transformed, transform},
 };
 
 /// The longest path.

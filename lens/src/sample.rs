@@ -9,8 +9,9 @@ use crate::{
     schema::{Document, Types, child, finite, is_required, property_names},
 };
 
-/// Values of one place, and places that are looked at.
+/// Values of the payload, of which each level inside has half, and places that are looked at.
 const VALUES_MAX: usize = 400;
+const HALVINGS_MAX: usize = 4;
 const PLACES_MAX: usize = 5000;
 /// Nested deeper, optional members are left out and arrays are short.
 const DEPTH_MAX: usize = 6;
@@ -63,11 +64,12 @@ pub(crate) struct Generator<'a> {
     hints: Vec<Value>,
     /// Names that the other version declares.
     names: BTreeSet<String>,
+    is_out_of_time: &'a dyn Fn() -> bool,
     left: usize,
 }
 
 impl<'a> Generator<'a> {
-    pub fn new(document: Document<'a>, hints: Vec<Value>, other: &Value) -> Self {
+    pub fn new(document: Document<'a>, hints: Vec<Value>, other: &Value, is_out_of_time: &'a dyn Fn() -> bool) -> Self {
         let names = crate::schema::nested_values(other).flat_map(|schema| {
             let properties = schema.get("properties").and_then(Value::as_object);
             properties.into_iter().flat_map(|members| members.keys().cloned())
@@ -76,6 +78,7 @@ impl<'a> Generator<'a> {
             document,
             hints,
             names: names.take(NAMES_MAX).collect(),
+            is_out_of_time,
             left: PLACES_MAX,
         }
     }
@@ -91,12 +94,12 @@ impl<'a> Generator<'a> {
         let Some(alternatives) = self.document.alternatives(schemas) else {
             return Vec::new();
         };
-        if self.left == 0 || depth > 2 * DEPTH_MAX {
+        if self.left == 0 || depth > 2 * DEPTH_MAX || (self.is_out_of_time)() {
             return Vec::new();
         }
         self.left -= 1;
         let each: Vec<_> = alternatives.iter().map(|all| self.values_of(all, depth)).collect();
-        in_turn(each)
+        in_turn(each, depth)
     }
 
     fn values_of(&mut self, all: &[&'a Value], depth: usize) -> Vec<Value> {
@@ -127,7 +130,7 @@ impl<'a> Generator<'a> {
         if types.meets(Types::NULL) && depth > 0 {
             kinds.push(vec![Value::Null]);
         }
-        in_turn(kinds)
+        in_turn(kinds, depth)
     }
 
     fn objects(&mut self, all: &[&'a Value], depth: usize) -> Vec<Value> {
@@ -186,7 +189,7 @@ impl<'a> Generator<'a> {
         let most = members.iter().map(|member| member.2.len()).max().unwrap_or(0);
         for at in 1..most {
             for (name, _, values) in &members {
-                if objects.len() >= VALUES_MAX {
+                if objects.len() >= values_max(depth) {
                     return objects;
                 }
                 objects.extend(values.get(at).map(|value| with(&full, name, value)));
@@ -232,7 +235,7 @@ impl<'a> Generator<'a> {
             items
                 .iter()
                 .skip(1)
-                .take(VALUES_MAX - known)
+                .take(values_max(depth).saturating_sub(known))
                 .map(|item| Value::Array(vec![item.clone(); len as usize])),
         );
         arrays
@@ -307,6 +310,10 @@ impl<'a> Generator<'a> {
     }
 }
 
+const fn values_max(depth: usize) -> usize {
+    VALUES_MAX >> if depth < HALVINGS_MAX { depth } else { HALVINGS_MAX }
+}
+
 fn number(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 1e15 {
         json!(number as i64)
@@ -316,12 +323,12 @@ fn number(number: f64) -> Value {
 }
 
 /// The first values of all lists, then the second ones, and so on.
-fn in_turn(lists: Vec<Vec<Value>>) -> Vec<Value> {
+fn in_turn(lists: Vec<Vec<Value>>, depth: usize) -> Vec<Value> {
     let most = lists.iter().map(Vec::len).max().unwrap_or(0);
     let mut values = Vec::new();
     for at in 0..most {
         values.extend(lists.iter().filter_map(|list| list.get(at).cloned()));
-        if values.len() >= VALUES_MAX {
+        if values.len() >= values_max(depth) {
             break;
         }
     }

@@ -9,11 +9,12 @@ use crate::{
     edit::{declare, edit, schema_of, take, unrequire, whole},
     operation::{Operation, Scalar},
     path::{Path, Token},
-    schema::{Document, Place, Types, child, finite, is_required, property_names},
+    schema::{Document, Place, Types, child, finite, is_required, nested_values, property_names},
 };
 
-/// Subschemas that one operation changes at most.
+/// Subschemas that one operation changes, and JSON values that it copies into them and that the schema may have after it.
 const EDITS_MAX: usize = 1000;
+const NODES_MAX: usize = 20_000;
 
 /// The schema of a payload after some operations. It admits each payload that they make of one that fits the source, and
 /// perhaps others.
@@ -84,6 +85,9 @@ impl<'d> Shape<'d> {
             Operation::Map { path, .. } | Operation::Convert { path, .. } | Operation::Scale { path, .. } => {
                 act = self.scalars(act, path)?;
             }
+        }
+        if nested_values(&self.root).nth(NODES_MAX).is_some() {
+            return Err("the schema becomes too large".to_owned());
         }
         self.acts.push(act);
         Ok(())
@@ -212,7 +216,9 @@ impl<'d> Shape<'d> {
         self.check_new(parent, name)?;
         let Some(value) = value else { return Ok(()) };
         self.invents = true;
-        self.edit(parent, &mut |keywords| declare(keywords, name, schema_of(value), true))
+        self.edit_with(value, parent, &mut |keywords| {
+            declare(keywords, name, schema_of(value), true);
+        })
     }
 
     fn remove(&mut self, path: &Path, back: Option<&Value>) -> Result<(), String> {
@@ -245,7 +251,7 @@ impl<'d> Shape<'d> {
         }
         let Some(value) = value else { return Ok(()) };
         self.invents |= may_be_absent;
-        self.edit(parent, &mut |keywords| {
+        self.edit_with(value, parent, &mut |keywords| {
             let is_closed = keywords.get("additionalProperties") == Some(&Value::Bool(false));
             let schema = match take(keywords, name) {
                 Some(schema) => json!({"anyOf": [schema, schema_of(value)]}),
@@ -408,7 +414,8 @@ impl<'d> Shape<'d> {
             ..Self::of(self.document.root)
         };
         let mut is_known = true;
-        self.edit(parent, &mut |keywords| {
+        let copied = fallback.clone().unwrap_or_default();
+        self.edit_with(&copied, parent, &mut |keywords| {
             let child = match last {
                 Token::Name(name) => keywords
                     .get_mut("properties")
@@ -429,10 +436,19 @@ impl<'d> Shape<'d> {
         }
     }
 
-    /// Changes each subschema that applies to the values at a path, in all branches. What the schema says of these values
-    /// beyond the keywords that are understood is dropped, because it may no longer hold.
     fn edit(&mut self, path: &[Token], change: &mut dyn FnMut(&mut Map<String, Value>)) -> Result<(), String> {
-        let mut left = EDITS_MAX;
+        self.edit_with(&Value::Null, path, change)
+    }
+
+    /// Changes each subschema that applies to the values at a path, in all branches, and copies `copied` into each. What
+    /// the schema says of these values beyond the keywords that are understood is dropped, because it may no longer hold.
+    fn edit_with(
+        &mut self,
+        copied: &Value,
+        path: &[Token],
+        change: &mut dyn FnMut(&mut Map<String, Value>),
+    ) -> Result<(), String> {
+        let mut left = EDITS_MAX.min(NODES_MAX / nested_values(copied).count());
         edit(&self.document, &mut self.root, path, change, &mut left)
             .ok_or_else(|| "the schema has too many alternatives at this place".to_owned())
     }

@@ -450,7 +450,7 @@ fn single<'a>(document: Document<'a>, schemas: &[&'a Value]) -> Option<Vec<&'a V
 fn made(document: Document<'_>, schemas: &[&Value]) -> Option<Value> {
     let whole = json!({ "allOf": schemas });
     let stated = schemas.iter().filter_map(|schema| schema.get("default").cloned());
-    let mut values = Generator::new(document, Vec::new(), &Value::Null).values(schemas, 1);
+    let mut values = Generator::new(document, Vec::new(), &Value::Null, &|| false).values(schemas, 1);
     values.sort_by_key(|value| value.to_string().len());
     stated
         .chain(values)

@@ -1,11 +1,7 @@
 //! Transforms a payload along a path of lenses.
 
-use std::fmt;
-
-use serde::Serialize;
-
 use crate::{
-    Class,
+    Class, TransformError,
     act::Act,
     difference::{Complement, Difference},
     path::{Path, Places},
@@ -67,44 +63,6 @@ pub struct Transformed {
     /// is not wanted.
     pub complement: Option<String>,
 }
-
-/// Why a payload is not transformed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "reason", rename_all = "snake_case")]
-pub enum TransformError {
-    /// An operation does not work with a value.
-    #[serde(rename = "cannot_carry_out")]
-    CannotCarryOut {
-        op: usize,
-        path: String,
-        #[serde(skip)]
-        reason: &'static str,
-    },
-    /// The result does not fit the schema of its version.
-    DoesNotFit,
-    /// The result is larger than four times the payload and 4 KiB.
-    TooLarge,
-    /// The work budget is spent.
-    TooExpensive,
-    /// The payload is not a JSON object.
-    NotJson,
-}
-
-impl fmt::Display for TransformError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::CannotCarryOut { op, path, reason } => {
-                write!(f, "operation {op} cannot be carried out at `{path}`: {reason}")
-            }
-            Self::DoesNotFit => f.write_str("the result does not fit the schema of its version"),
-            Self::TooLarge => f.write_str("the result is larger than four times the payload and 4 KiB"),
-            Self::TooExpensive => f.write_str("transforming the payload takes more work than is done for one message"),
-            Self::NotJson => f.write_str("the payload is not a JSON object"),
-        }
-    }
-}
-
-impl std::error::Error for TransformError {}
 
 /// What is asked of a transformation.
 #[derive(Clone, Copy, Debug, Default)]

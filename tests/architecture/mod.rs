@@ -1,4 +1,4 @@
-//! Checks the shape of both crates by reading their sources: which room imports which, that no files import each other
+//! Checks the shape of the crates by reading their sources: which room imports which, that no files import each other
 //! in a cycle, and that decisions are pure.
 
 mod purity;
@@ -11,8 +11,9 @@ use sources::Sources;
 type Layers = &'static [(&'static str, &'static [&'static str])];
 
 /// The crates, by the folder of their sources. A crate without layers is one room.
-const CRATES: [(&str, Option<Layers>); 8] = [
+const CRATES: [(&str, Option<Layers>); 9] = [
     ("schema/src", None),
+    ("lens/src", Some(LENS)),
     ("actors/src", Some(ACTORS)),
     ("storage/src", None),
     ("common/src", Some(COMMON)),
@@ -20,6 +21,41 @@ const CRATES: [(&str, Option<Layers>); 8] = [
     ("front/src", None),
     ("cli/src", None),
     ("src", Some(BROKER)),
+];
+
+const LENS: Layers = &[
+    ("error", &[]),
+    ("number", &[]),
+    ("path", &[]),
+    ("operation", &["error", "path"]),
+    ("schema", &["operation", "path"]),
+    ("proof", &["number", "path", "schema"]),
+    ("payload", &["error", "path"]),
+    ("act", &["error", "number", "operation", "path", "payload"]),
+    ("difference", &["act", "error", "path", "payload"]),
+    ("trim", &["error", "path", "payload", "schema"]),
+    ("transform", &["act", "difference", "error", "path", "payload", "trim"]),
+    ("plan", &["act", "error", "path", "transform"]),
+    ("edit", &["path", "schema"]),
+    ("shape", &["act", "edit", "error", "operation", "path", "schema"]),
+    ("scalars", &["act", "edit", "number", "operation", "path", "schema", "shape"]),
+    ("sample", &["path", "schema"]),
+    (
+        "check",
+        &[
+            "act",
+            "error",
+            "operation",
+            "path",
+            "proof",
+            "sample",
+            "schema",
+            "shape",
+            "transform",
+            "trim",
+        ],
+    ),
+    ("suggest", &["operation", "path", "proof", "sample", "schema"]),
 ];
 
 const ACTORS: Layers = &[

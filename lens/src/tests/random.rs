@@ -329,7 +329,7 @@ fn try_pair(seed: u64, tally: &mut Tally) {
     tally.accepted += 1;
     tally.proved += usize::from(trial.forward.proof == Proved::Proved);
     tally.exact += usize::from(trial.forward.class == Class::Exact);
-    let mut payloads = Generator::new(Document::of(&pair.source), Vec::new(), &pair.target).payloads();
+    let mut payloads = Generator::new(Document::of(&pair.source), Vec::new(), &pair.target, &|| false).payloads();
     for at in (1..payloads.len()).rev() {
         payloads.swap(at, dice.below(at + 1));
     }

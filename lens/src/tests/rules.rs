@@ -432,3 +432,52 @@ fn a_suggested_lens_is_accepted() {
         .compatible
     );
 }
+
+#[test]
+fn hostile_schemas_are_refused_or_read_in_bounded_steps() {
+    let twice = |schema: Value| json!({"allOf": [schema, schema], "anyOf": [schema, {"type": "object", "properties": {"z": schema}}]});
+    let mut schema =
+        json!({"type": "object", "properties": {"m0": {"type": "object"}, "o": {"type": "object"}}, "required": ["o"]});
+    for _ in 0..3 {
+        schema = twice(schema);
+    }
+    let moves: Vec<_> = (0..64)
+        .map(|at| {
+            let (from, to) = if at % 2 == 0 {
+                ("/m0", "/o/m0")
+            } else {
+                ("/o/m0", "/m0")
+            };
+            json!({"op": "move", "path": from, "to": to})
+        })
+        .collect();
+    let defaults: Vec<_> = (0..64)
+        .map(|_| json!({"op": "default", "path": "/o", "value": {"a": 1}}))
+        .collect();
+    let references = json!({"type": "object", "properties": {"m0": {"$ref": "#/$defs/d0"}, "o": {"$ref": "#"}}, "$defs": {
+        "d0": {"allOf": [{"$ref": "#/$defs/d1"}, {"$ref": "#/$defs/d1"}]}, "d1": {"allOf": [{"$ref": "#/$defs/d2"}, {"$ref": "#/$defs/d2"}]},
+        "d2": {"anyOf": [{"$ref": "#/$defs/d0"}, {"type": "string"}]}}});
+    for lens in [moves, defaults] {
+        let lens = Lens::parse(&Value::Array(lens)).unwrap();
+        for source in [&schema, &references] {
+            // Whether it is accepted does not matter: it ends.
+            let _ = lens.compile(source, &json!({"type": "object"}), Direction::Forward);
+            let _ = diff(source, &references);
+        }
+    }
+    let mut deep = json!({"type": "string"});
+    for _ in 0..30 {
+        deep = json!({"type": "object", "properties": {"a": deep}, "required": ["a"]});
+    }
+    let path = "/a".repeat(16);
+    let lens = json!([{"op": "wrap", "path": path, "as": "w"}, {"op": "unwrap", "path": path, "as": "w"}]);
+    assert_eq!(
+        Pair::new(deep.clone(), deep, lens)
+            .check()
+            .unwrap()
+            .forward
+            .unwrap()
+            .proof,
+        Proved::Proved
+    );
+}
