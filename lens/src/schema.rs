@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use jsonschema::{Draft, PatternOptions, Validator};
+use ::schema::{Complete, Draft};
 use serde_json::{Map, Value, json};
 
 use crate::{operation::Scalar, path::Token};
@@ -156,7 +156,7 @@ impl<'a> Document<'a> {
     }
 
     /// The validator of the keywords of a schema that concern scalars.
-    pub fn alone(&self, schema: &Value) -> Option<Validator> {
+    pub fn alone(&self, schema: &Value) -> Option<Complete> {
         const SCALAR: [&str; 9] = [
             "type",
             "minimum",
@@ -178,16 +178,9 @@ impl<'a> Document<'a> {
 }
 
 /// Compiles a schema as the registry does.
-pub(crate) fn compile(schema: &Value, is_draft_07: bool) -> Option<Validator> {
-    let patterns = PatternOptions::regex()
-        .size_limit(REGEX_BYTES_MAX)
-        .dfa_size_limit(REGEX_BYTES_MAX);
-    jsonschema::options()
-        .with_draft(if is_draft_07 { Draft::Draft7 } else { Draft::Draft202012 })
-        .offline()
-        .with_pattern_options(patterns)
-        .build(schema)
-        .ok()
+pub(crate) fn compile(schema: &Value, is_draft_07: bool) -> Option<Complete> {
+    let draft = if is_draft_07 { Draft::Draft7 } else { Draft::Draft202012 };
+    Complete::compile(schema, draft, REGEX_BYTES_MAX).ok()
 }
 
 /// What all choices of branches of a place declare for a member or for every item.

@@ -6,7 +6,7 @@ mod rules;
 
 use std::sync::Arc;
 
-use jsonschema::Validator;
+use ::schema::Complete;
 use semver::Version;
 use serde_json::{Value, json};
 
@@ -15,12 +15,12 @@ use crate::{
     schema::{Document, compile},
 };
 
-fn validator(schema: &Value) -> Validator {
+fn validator(schema: &Value) -> Complete {
     let compiled = compile(schema, Document::of(schema).is_draft_07);
     compiled.unwrap_or_else(|| panic!("not a schema: {schema}"))
 }
 
-fn fits(validator: &Validator, text: &str) -> bool {
+fn fits(validator: &Complete, text: &str) -> bool {
     serde_json::from_str(text).is_ok_and(|value: Value| value.is_object() && validator.is_valid(&value))
 }
 
@@ -29,7 +29,7 @@ struct Pair {
     source: Value,
     target: Value,
     lens: Value,
-    validators: [Validator; 2],
+    validators: [Complete; 2],
 }
 
 impl Pair {
@@ -74,7 +74,7 @@ impl Pair {
 /// One way of a lens, with the validators of its ends.
 struct Route<'p> {
     plan: Plan,
-    validators: [&'p Validator; 2],
+    validators: [&'p Complete; 2],
 }
 
 impl<'p> Route<'p> {
