@@ -28,6 +28,7 @@ pub struct Edge {
 #[derive(Clone, Debug)]
 pub struct Plan {
     versions: Vec<Version>,
+    /// The versions as a complement names them: without build metadata.
     names: Vec<String>,
     steps: Vec<Hop>,
 }
@@ -98,7 +99,14 @@ impl Plan {
                 rises,
             });
         }
-        let names = versions.iter().map(ToString::to_string).collect();
+        let name = |version: &Version| {
+            Version {
+                build: semver::BuildMetadata::EMPTY,
+                ..version.clone()
+            }
+            .to_string()
+        };
+        let names = versions.iter().map(name).collect();
         Self { versions, names, steps }
     }
 

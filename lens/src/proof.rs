@@ -47,7 +47,7 @@ const ANNOTATIONS: &[&str] = &[
     "$vocabulary",
 ];
 
-/// Keywords that depend on other keywords beside them or elsewhere.
+/// Keywords that depend on other keywords in the same schema or elsewhere.
 const DEPENDENT: &[&str] = &[
     "unevaluatedProperties",
     "unevaluatedItems",
