@@ -74,26 +74,38 @@ impl Pair {
 /// One way of a lens, with the validators of its ends.
 struct Route<'p> {
     plan: Plan,
-    validators: [&'p Complete; 2],
+    /// Of each version on the path.
+    validators: Vec<&'p Complete>,
 }
 
 impl<'p> Route<'p> {
     /// The way there, and the way back if there is one.
     fn both(pair: &'p Pair, compiled: Compiled, direction: Direction) -> (Self, Option<Self>) {
-        let edge = Edge {
-            direction,
-            ..edge("1.0.0", "2.0.0", &Arc::new(compiled))
-        };
-        let plan = |from: &str, to: &str| Plan::find(std::slice::from_ref(&edge), &version(from), &[version(to)]);
-        let [source, target] = &pair.validators;
+        let (there, back) = Self::chain(vec![(pair, compiled)], direction);
+        (there.unwrap(), back)
+    }
+
+    /// The way along all lenses, and the way back.
+    fn chain(lenses: Vec<(&'p Pair, Compiled)>, direction: Direction) -> (Option<Self>, Option<Self>) {
+        let mut validators = vec![&lenses[0].0.validators[0]];
+        let mut edges = Vec::new();
+        for (at, (pair, compiled)) in lenses.into_iter().enumerate() {
+            let (from, to) = (format!("{}.0.0", at + 1), format!("{}.0.0", at + 2));
+            edges.push(Edge {
+                direction,
+                ..edge(&from, &to, &Arc::new(compiled))
+            });
+            validators.push(&pair.validators[1]);
+        }
+        let (first, last) = (version("1.0.0"), version(&format!("{}.0.0", edges.len() + 1)));
+        let there = Plan::find(&edges, &first, std::slice::from_ref(&last));
+        let back = Plan::find(&edges, &last, &[first]);
+        let reversed = validators.iter().rev().copied().collect();
         (
-            Self {
-                plan: plan("1.0.0", "2.0.0").unwrap(),
-                validators: [source, target],
-            },
-            plan("2.0.0", "1.0.0").map(|plan| Self {
+            there.map(|plan| Self { plan, validators }),
+            back.map(|plan| Self {
                 plan,
-                validators: [target, source],
+                validators: reversed,
             }),
         )
     }

@@ -223,8 +223,7 @@ fn target(dice: &mut Dice, shape: &Shape<'_>, source: &Value) -> Value {
     target
 }
 
-fn pair(dice: &mut Dice) -> Pair {
-    let source = root(dice);
+fn pair(dice: &mut Dice, source: Value) -> Pair {
     let mut lens = Vec::new();
     let mut shape = Shape::of(&source);
     let wanted = dice.below(5);
@@ -305,7 +304,8 @@ struct Trial<'p> {
 
 fn try_pair(seed: u64, tally: &mut Tally) {
     let dice = &mut Dice(seed);
-    let pair = pair(dice);
+    let source = root(dice);
+    let pair = pair(dice, source);
     let direction = if dice.one_in(4) {
         Direction::Forward
     } else {
@@ -329,13 +329,79 @@ fn try_pair(seed: u64, tally: &mut Tally) {
     tally.accepted += 1;
     tally.proved += usize::from(trial.forward.proof == Proved::Proved);
     tally.exact += usize::from(trial.forward.class == Class::Exact);
+    for payload in payloads(dice, &pair) {
+        trial.try_payload(&payload, tally);
+    }
+}
+
+/// A chain of lenses: the loss is that of the whole chain, and the complement restores along the whole chain.
+fn try_chain(seed: u64) -> usize {
+    let dice = &mut Dice(seed);
+    let mut source = root(dice);
+    let mut pairs = Vec::new();
+    for _ in 0..2 + dice.below(2) {
+        let next = pair(dice, source);
+        source = next.target.clone();
+        pairs.push(next);
+    }
+    let mut lenses = Vec::new();
+    for pair in &pairs {
+        let Ok(checked) = pair.check() else { return 0 };
+        lenses.push((pair, checked.compiled));
+    }
+    let (Some(there), Some(back)) = Route::chain(lenses, Direction::Both) else {
+        return 0;
+    };
+    let mut restored = 0;
+    for payload in payloads(dice, &pairs[0]) {
+        let text = payload.to_string();
+        if !fits(there.validators[0], &text) {
+            continue;
+        }
+        let Ok(sent) = there.apply(&text, None) else { continue };
+        let about = || format!("chain {seed}: {payload} became {}", sent.payload);
+        if let Ok(returned) = back.apply(&sent.payload, None) {
+            let loss: BTreeSet<_> = sent.loss.iter().map(ToString::to_string).collect();
+            let mut expected = BTreeSet::new();
+            lost(
+                &payload,
+                Some(&super::value(&returned.payload)),
+                &Path::default(),
+                &mut expected,
+            );
+            assert_eq!(loss, expected, "{} and back {}", about(), returned.payload);
+        }
+        let returned = back
+            .apply(&sent.payload, sent.complement.as_deref())
+            .map(|returned| returned.payload);
+        let is_restored = returned
+            .as_ref()
+            .is_ok_and(|returned| same(&super::value(returned), &payload));
+        assert!(
+            is_restored,
+            "{} and back {returned:?}, complement {:?}",
+            about(),
+            sent.complement
+        );
+        restored += 1;
+    }
+    restored
+}
+
+#[test]
+fn chains_of_lenses_hold_for_random_schemas() {
+    let restored: usize = (0..400).map(try_chain).sum();
+    assert!(restored > 200, "{restored}");
+}
+
+/// Some payloads that may fit the source.
+fn payloads(dice: &mut Dice, pair: &Pair) -> Vec<Value> {
     let mut payloads = Generator::new(Document::of(&pair.source), Vec::new(), &pair.target, &|| false).payloads();
     for at in (1..payloads.len()).rev() {
         payloads.swap(at, dice.below(at + 1));
     }
-    for payload in payloads.iter().take(12) {
-        trial.try_payload(payload, tally);
-    }
+    payloads.truncate(12);
+    payloads
 }
 
 impl Trial<'_> {
@@ -472,4 +538,6 @@ fn search_random_schemas() {
     let seed = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
     let len = std::env::var("PAIRS").map_or(10_000, |len| len.parse().unwrap());
     try_pairs(seed, len);
+    let restored: usize = (seed..seed + len).map(try_chain).sum();
+    println!("{restored} payloads restored along chains");
 }
