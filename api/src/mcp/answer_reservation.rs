@@ -12,7 +12,10 @@ use std::{
 
 use actors::{model::PAGE_BYTES_MAX, session::ReadBudget};
 
-use super::context::PeerContext;
+use super::{
+    calls::{Resource, Share},
+    context::PeerContext,
+};
 use crate::budget::{AnswerBudget, Reservation};
 
 /// Bytes of an answer per byte of its object: the object is in it as `structuredContent`, and as text with, at worst,
@@ -25,7 +28,7 @@ pub const PAGE_ANSWER_BYTES_MAX: usize = ANSWER_PER_OBJECT * PAGE_BYTES_MAX;
 /// of messages is dropped, too.
 pub struct AnswerReservation {
     context: Rc<PeerContext>,
-    reserved: Cell<usize>,
+    page: Cell<Option<Share>>,
     budget: RefCell<Option<Arc<AnswerBudget>>>,
 }
 
@@ -34,15 +37,15 @@ impl AnswerReservation {
     pub fn new(context: &Rc<PeerContext>) -> Rc<Self> {
         Rc::new(Self {
             context: Rc::clone(context),
-            reserved: Cell::new(0),
+            page: Cell::default(),
             budget: RefCell::default(),
         })
     }
 
     /// Reserves a page on the connection. A connection with too many reserved pages accepts no further frames.
     pub fn reserve_page(&self) {
-        self.context.calls.reserve_answer_bytes(PAGE_ANSWER_BYTES_MAX);
-        self.reserved.set(self.reserved.get() + PAGE_ANSWER_BYTES_MAX);
+        let page = self.context.calls.hold(Resource::AnswerBytes, PAGE_ANSWER_BYTES_MAX);
+        self.page.set(Some(page));
     }
 
     /// Waits for room for a page in the budget.
@@ -62,15 +65,6 @@ impl AnswerReservation {
 
     /// Releases the page on the connection while the call waits for messages, so that other calls run.
     pub fn release_page(&self) {
-        let reserved = self.reserved.take();
-        if reserved > 0 {
-            self.context.calls.release_answer_bytes(reserved);
-        }
-    }
-}
-
-impl Drop for AnswerReservation {
-    fn drop(&mut self) {
-        self.release_page();
+        self.page.set(None);
     }
 }

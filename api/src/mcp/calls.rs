@@ -45,9 +45,8 @@ pub struct Calls {
     running: RefCell<HashMap<RequestKey, RunningCall>>,
     /// The latest receives, running or answered, oldest first.
     receives: RefCell<VecDeque<RecordedReceive>>,
-    reserved_slots: Cell<usize>,
-    reserved_answer_bytes: Cell<usize>,
-    is_exclusive: Cell<bool>,
+    /// What its calls hold, by [`Resource`].
+    held: [Cell<usize>; 5],
     was_reset: Cell<bool>,
     /// The task that polls the peer.
     waker: RefCell<Option<Waker>>,
@@ -66,6 +65,38 @@ struct RunningCall {
     task: AbortHandle,
     to: ReplyTo,
     on_shutdown: ShutdownBehaviour,
+    /// The reader of its exchange has left.
+    is_unread: bool,
+}
+
+/// What the calls of a connection hold together.
+#[derive(Clone, Copy, Debug)]
+pub enum Resource {
+    /// Places of calls that start once the router has answered.
+    Slots,
+    /// Bytes that are reserved for answers.
+    AnswerBytes,
+    /// Bytes of open requests to backends. Each is kept until its answer, because it may have to be sent again.
+    RequestBytes,
+    /// Bytes of frames whose calls have not begun.
+    FrameBytes,
+    /// Calls that no frame may overtake.
+    Order,
+}
+
+/// A part of a [`Resource`]. Dropping it gives the part back, and wakes the peer, whose frames may wait for it.
+pub struct Share {
+    calls: Rc<Calls>,
+    of: Resource,
+    amount: usize,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let held = &self.calls.held[self.of as usize];
+        held.set(held.get() - self.amount);
+        self.calls.wake();
+    }
 }
 
 /// What the broker does with a call when it stops.
@@ -91,26 +122,6 @@ struct RecordedReceive {
     receive: HandedOver,
 }
 
-/// A reserved place among the calls of a connection. Dropping it releases the place.
-pub struct CallSlot(Rc<Calls>);
-
-impl Drop for CallSlot {
-    fn drop(&mut self) {
-        let calls = &self.0;
-        calls.reserved_slots.set(calls.reserved_slots.get() - 1);
-    }
-}
-
-/// Ends the exclusive call when it is dropped, however the call ended.
-pub struct ExclusiveGuard(Rc<Calls>);
-
-impl Drop for ExclusiveGuard {
-    fn drop(&mut self) {
-        self.0.is_exclusive.set(false);
-        self.0.wake();
-    }
-}
-
 impl Calls {
     /// No calls yet. Callers that wait get progress every `progress_interval`: their call still runs.
     pub fn new(outbox: Arc<Outbox>, progress_interval: Duration) -> Rc<Self> {
@@ -119,9 +130,7 @@ impl Calls {
             progress_interval,
             running: RefCell::default(),
             receives: RefCell::default(),
-            reserved_slots: Cell::default(),
-            reserved_answer_bytes: Cell::default(),
-            is_exclusive: Cell::default(),
+            held: Default::default(),
             was_reset: Cell::default(),
             waker: RefCell::default(),
         })
@@ -142,18 +151,33 @@ impl Calls {
         }
     }
 
-    /// Whether a call runs that no frame may overtake.
-    pub fn is_exclusive(&self) -> bool {
-        self.is_exclusive.get()
+    /// How much its calls hold.
+    pub fn held(&self, of: Resource) -> usize {
+        self.held[of as usize].get()
     }
 
-    /// Runs a call that no other frame of the connection may overtake.
-    pub fn run_exclusively(self: &Rc<Self>, to: &ReplyTo, call: impl Future<Output = ()> + 'static) {
-        self.is_exclusive.set(true);
-        let guard = ExclusiveGuard(Rc::clone(self));
-        self.spawn(to, ShutdownBehaviour::Finish, async move {
+    /// Takes so much until the result is dropped.
+    pub fn hold(self: &Rc<Self>, of: Resource, amount: usize) -> Share {
+        self.held[of as usize].set(self.held(of) + amount);
+        Share {
+            calls: Rc::clone(self),
+            of,
+            amount,
+        }
+    }
+
+    /// Whether a call runs that no frame may overtake.
+    pub fn is_exclusive(&self) -> bool {
+        self.held(Resource::Order) > 0
+    }
+
+    /// Runs a call that no other frame of the connection may overtake, and which keeps `bytes` of its frame.
+    pub fn run_exclusively(self: &Rc<Self>, to: &ReplyTo, bytes: usize, call: impl Future<Output = ()> + 'static) {
+        let held = [(Resource::Order, 1), (Resource::FrameBytes, bytes)].map(|(of, amount)| self.hold(of, amount));
+        // What follows may be a call of the same request, which is known by its own id.
+        self.spawn(&to.with_new_id(), ShutdownBehaviour::Finish, async move {
             call.await;
-            drop(guard);
+            drop(held);
         });
     }
 
@@ -186,6 +210,7 @@ impl Calls {
             task: task.abort_handle(),
             to: answered,
             on_shutdown,
+            is_unread: false,
         };
         running.insert(key_of(&call.to.id), call);
     }
@@ -203,35 +228,18 @@ impl Calls {
 
     /// Whether another call may run.
     pub fn has_free_slot(&self) -> bool {
-        self.running.borrow().len() + self.reserved_slots.get() < CALLS_LEN_MAX
+        self.running.borrow().len() + self.held(Resource::Slots) < CALLS_LEN_MAX
     }
 
     /// Reserves a place for a call that starts once the router has answered.
     ///
     /// # Errors
     /// `Unavailable` if too many calls run.
-    pub fn reserve_slot(self: &Rc<Self>) -> Result<CallSlot, BrokerError> {
+    pub fn reserve_slot(self: &Rc<Self>) -> Result<Share, BrokerError> {
         if !self.has_free_slot() {
             return Err(BrokerError::unavailable());
         }
-        self.reserved_slots.set(self.reserved_slots.get() + 1);
-        Ok(CallSlot(Rc::clone(self)))
-    }
-
-    /// Bytes that are reserved for the answers of running calls.
-    pub fn reserved_answer_bytes(&self) -> usize {
-        self.reserved_answer_bytes.get()
-    }
-
-    /// Reserves bytes for the answer of a call.
-    pub fn reserve_answer_bytes(&self, bytes: usize) {
-        self.reserved_answer_bytes.set(self.reserved_answer_bytes.get() + bytes);
-    }
-
-    /// Releases reserved bytes; frames may be handled again.
-    pub fn release_answer_bytes(&self, bytes: usize) {
-        self.reserved_answer_bytes.set(self.reserved_answer_bytes.get() - bytes);
-        self.wake();
+        Ok(self.hold(Resource::Slots, 1))
     }
 
     /// Sets the result that a running call gets if the broker stops: it waits for more. Wakes the peer, because the broker
@@ -311,6 +319,9 @@ impl Calls {
             .into_iter()
             .partition(|known| known.exchange_id == Some(exchange.id()));
         self.receives.replace(others);
+        for call in self.running.borrow_mut().values_mut() {
+            call.is_unread |= call.belongs_to(Some(exchange));
+        }
         let end = |RecordedReceive { id, receive, .. }| {
             receive.release_unless_written();
             let RunningCall { task, to, .. } = self.remove(&id)?;
@@ -318,6 +329,14 @@ impl Calls {
             Some(to)
         };
         ended.into_iter().filter_map(end).collect()
+    }
+
+    /// Whether the reader of an exchange has left while a call of this request ran.
+    pub fn is_unread(&self, id: &str) -> bool {
+        self.running
+            .borrow()
+            .values()
+            .any(|call| call.is_unread && *call.to.id == *id)
     }
 
     /// Ends the waiting calls of this exchange, or of the whole connection, because the broker stops. Their receives
@@ -335,7 +354,12 @@ impl Calls {
             .borrow_mut()
             .extract_if(|_, call| call.belongs_to(exchange) && waits(call))
             .collect();
-        let end = |(_, RunningCall { task, to, on_shutdown }): (RequestKey, RunningCall)| {
+        let end = |(
+            _,
+            RunningCall {
+                task, to, on_shutdown, ..
+            },
+        ): (RequestKey, RunningCall)| {
             task.abort();
             self.release_receive(&to.id);
             match on_shutdown {

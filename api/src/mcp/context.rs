@@ -6,9 +6,11 @@ use std::{
     panic::AssertUnwindSafe,
     rc::Rc,
     sync::Arc,
+    task::{Context, Waker},
 };
 
 use actors::{
+    clock,
     model::{BrokerError, SessionId, TraceContext},
     project::{ProjectHandle, Registration},
     session::{AgentInfo, Connection, Member, ReadAt},
@@ -26,7 +28,8 @@ use super::{
     outbox::Outbox,
     pending_receive::{HandedOver, PendingReceive},
     reply::{CallResult, ReplyTo, ResultForm, ToolResult, UnreadCount},
-    rpc::{INTERNAL_ERROR, RpcError},
+    rpc::{INTERNAL_ERROR, PARSE_ERROR, RpcError},
+    send_reply::ToolSend,
     service::Service,
     subscriptions::{Notifier, Subscriptions},
     tasks::Task,
@@ -51,8 +54,8 @@ pub struct PeerContext {
     pub exposure: Exposure,
     /// What the project uses of the worker.
     pub worker_time: WorkerTime,
-    /// Bytes of the requests to backends that are open.
-    pub forwarded_bytes: Cell<usize>,
+    /// The messages to submit at the end of the read.
+    pub prepared: RefCell<Vec<ToolSend>>,
     /// Tells a legacy client of changed lists.
     pub list_notifier: RefCell<Option<Notifier>>,
     /// The calls that run while further frames are read.
@@ -101,7 +104,7 @@ impl PeerContext {
             service,
             kind,
             exposure,
-            forwarded_bytes: Cell::default(),
+            prepared: RefCell::default(),
             list_notifier: RefCell::default(),
         })
     }
@@ -136,7 +139,32 @@ impl PeerContext {
         self.client.replace(client.map(Rc::new));
     }
 
+    /// Charges the project for the time that this keeps the worker busy.
+    pub fn charged<T>(&self, run: impl FnOnce() -> T) -> T {
+        let began_ms = clock::mono_ms();
+        let result = run();
+        self.worker_time.charge(clock::mono_ms().saturating_sub(began_ms));
+        result
+    }
+
+    /// As [`Calls::run_exclusively`], for a call that may be ready at once: it is polled here, unless messages that were read
+    /// before it have yet to be submitted, and becomes a task only if it waits.
+    pub fn run_in_order(&self, to: &ReplyTo, bytes: usize, call: impl Future<Output = ()> + 'static) {
+        let mut call = Box::pin(call);
+        let mut poll = || call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if !self.prepared.borrow().is_empty() || poll().is_pending() {
+            self.calls.run_exclusively(to, bytes, call);
+        }
+    }
+
     // Answers
+
+    /// Answers a request that fails with a JSON-RPC error.
+    pub fn fail(&self, to: &ReplyTo, error: &RpcError) {
+        to.trace_failure("json_rpc_error");
+        let is_json = error.code != PARSE_ERROR;
+        to.route.refuse(&self.outbox, is_json.then_some(&*to.id), error);
+    }
 
     /// Answers a `tools/call`.
     pub fn answer(&self, to: &ReplyTo, result: Result<ToolResult, BrokerError>) {

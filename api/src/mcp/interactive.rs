@@ -421,7 +421,7 @@ impl Call {
             (Some(task), Err(Interrupted::InputRequired(_))) => {
                 task.fail(RpcError::new(INTERNAL_ERROR, "Internal error"))
             }
-            (None, Ok(result)) => self.to.result(outbox, &with_era_members(result, self.to.modern)),
+            (None, Ok(result)) => self.to.result(outbox, with_era_members(result, self.to.modern)),
             (None, Err(Interrupted::InputRequired(requests))) => {
                 let expires_at = now().unix_ms + millis(ANSWER_TIMEOUT);
                 let answers = self.accepted_answers.borrow().clone();

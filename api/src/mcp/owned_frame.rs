@@ -1,10 +1,10 @@
-//! A frame that owns its text: parsed by the task that received it, and handled by another without parsing it again.
+//! A frame that owns its text: parsed when it was received, and handled later, or by another task, without parsing it again.
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use actors::model::TraceContext;
 
-use super::rpc::{Incoming, Params};
+use super::rpc::{Incoming, Malformed, Params};
 
 /// A parsed frame with its text. The parts are ranges of the text.
 #[derive(Debug)]
@@ -32,6 +32,11 @@ enum Parts {
         outcome: Result<Span, Span>,
     },
     Batch(Vec<Span>),
+    Malformed {
+        id: Option<Span>,
+        code: i32,
+        message: &'static str,
+    },
 }
 
 /// A string of the frame: a range of its text, or the decoded string where the text has escapes.
@@ -51,24 +56,29 @@ struct ParamParts {
 }
 
 impl OwnedFrame {
-    /// Copies `text` with the parts of `incoming`, which must have been parsed from it.
-    pub fn new(text: &str, incoming: &Incoming<'_>) -> Self {
+    /// Copies `text` with the parts that were found in it.
+    pub fn new(text: &str, parsed: Result<&Incoming<'_>, &Malformed<'_>>) -> Self {
         let span = |part: &str| span(text, part);
-        let parts = match incoming {
-            Incoming::Request { id, method, params } => Parts::Request {
+        let parts = match parsed {
+            Ok(Incoming::Request { id, method, params }) => Parts::Request {
                 id: span(id),
                 method: Piece::of(text, method),
                 params: ParamParts::new(text, params),
             },
-            Incoming::Notification { method, params } => Parts::Notification {
+            Ok(Incoming::Notification { method, params }) => Parts::Notification {
                 method: Piece::of(text, method),
                 params: ParamParts::new(text, params),
             },
-            Incoming::Response { id, outcome } => Parts::Response {
+            Ok(Incoming::Response { id, outcome }) => Parts::Response {
                 id: id.map(span),
                 outcome: outcome.map(span).map_err(span),
             },
-            Incoming::Batch(frames) => Parts::Batch(frames.iter().map(|frame| span(frame)).collect()),
+            Ok(Incoming::Batch(frames)) => Parts::Batch(frames.iter().map(|frame| span(frame)).collect()),
+            Err(Malformed { id, code, message }) => Parts::Malformed {
+                id: id.map(span),
+                code: *code,
+                message,
+            },
         };
         Self {
             text: text.to_owned(),
@@ -94,11 +104,22 @@ impl OwnedFrame {
         &self.text
     }
 
-    /// The parts of the frame.
-    pub fn incoming(&self) -> Incoming<'_> {
+    /// The id of a request.
+    pub fn id(&self) -> Option<&str> {
+        match &self.parts {
+            Parts::Request { id, .. } => self.text.get(id.clone()),
+            _ => None,
+        }
+    }
+
+    /// The parts of the frame, as they were found.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parsed(&self) -> Result<Incoming<'_>, Malformed<'_>> {
         let text = self.text.as_str();
         let part = |span: &Span| &text[span.clone()];
-        match &self.parts {
+        Ok(match &self.parts {
             Parts::Request { id, method, params } => Incoming::Request {
                 id: part(id),
                 method: method.text(text),
@@ -113,7 +134,14 @@ impl OwnedFrame {
                 outcome: outcome.as_ref().map(part).map_err(part),
             },
             Parts::Batch(frames) => Incoming::Batch(frames.iter().map(part).collect()),
-        }
+            Parts::Malformed { id, code, message } => {
+                return Err(Malformed {
+                    id: id.as_ref().map(part),
+                    code: *code,
+                    message,
+                });
+            }
+        })
     }
 }
 
@@ -183,10 +211,12 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":3,"result":{"ok":true}}"#,
             r#"{"jsonrpc":"2.0","error":{"code":1}}"#,
             r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"x"}]"#,
+            r#"{"jsonrpc":"2.0","id":1}"#,
+            "{",
         ] {
-            let parsed = rpc::parse(text).unwrap();
-            let owned = OwnedFrame::new(text, &parsed);
-            assert_eq!(owned.incoming(), parsed, "{text}");
+            let parsed = rpc::parse(text);
+            let owned = OwnedFrame::new(text, parsed.as_ref());
+            assert_eq!(owned.parsed(), parsed, "{text}");
             assert_eq!(owned.text(), text);
         }
     }

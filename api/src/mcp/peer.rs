@@ -31,7 +31,7 @@ use super::{
     dispatch,
     exposure::Exposure,
     outbox::{ANSWER_BYTES_MAX, Outbox},
-    read_batch::{ReadBatch, RoutedBatch},
+    read_batch::{Deferred, ReadBatch, RoutedBatch},
     reply::{AnswerBatch, ReplyRoute, ReplyTo, server_info_text},
     rpc::{self, INTERNAL_ERROR, Incoming, Malformed, RpcError},
     send_outcome::{answer_send, send_cross_project},
@@ -55,6 +55,8 @@ const RESERVED_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub struct Peer {
     context: Rc<PeerContext>,
     batch: ReadBatch,
+    /// The `_meta` of the next request, if the transport has parsed it.
+    parsed_meta: Option<Box<RequestMeta>>,
     malformed_in_a_row: usize,
     /// Frames are deferred until it has elapsed.
     pause: Option<Pin<Box<Sleep>>>,
@@ -116,6 +118,7 @@ impl Peer {
         Self {
             batch: ReadBatch::new(Rc::clone(&context)),
             context,
+            parsed_meta: None,
             malformed_in_a_row: 0,
             pause: None,
             busy_since_ms: clock::mono_ms(),
@@ -152,7 +155,7 @@ impl Peer {
 
     /// Handles one request whose `_meta` the transport has parsed.
     pub fn handle_request(&mut self, text: &str, request: Incoming<'_>, meta: RequestMeta) {
-        self.batch.parsed_meta = Some(Box::new(meta));
+        self.parsed_meta = Some(Box::new(meta));
         self.handle_parsed(text, Ok(request), ReplyRoute::Connection);
     }
 
@@ -189,8 +192,8 @@ impl Peer {
 
     /// Runs the handling of one frame. If it panics, the messages that it has prepared are dropped.
     fn catch_panic<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> Result<T, ()> {
-        let before = self.batch.prepared.len();
-        catch_unwind(AssertUnwindSafe(|| run(self))).map_err(|_| self.batch.prepared.truncate(before))
+        let before = self.context.prepared.borrow().len();
+        catch_unwind(AssertUnwindSafe(|| run(self))).map_err(|_| self.context.prepared.borrow_mut().truncate(before))
     }
 
     /// Charges the project for the time that the handling of a frame takes. One frame takes at most about 20 ms; one read,
@@ -246,7 +249,8 @@ impl Peer {
         match incoming {
             Incoming::Request { id, method, params } => {
                 let to = ReplyTo::new(id, route);
-                return dispatch::handle_request(&mut self.batch, to, &method, params, text.len());
+                let meta = self.parsed_meta.take();
+                return dispatch::handle_request(&self.context, to, (&method, params), meta, text);
             }
             Incoming::Notification { method, params } => {
                 dispatch::handle_notification(&mut self.batch, &method, &params);
@@ -272,7 +276,7 @@ impl Peer {
         let mut waiting = Vec::new();
         for frame in frames {
             let route = ReplyRoute::Batch(Rc::clone(&batch));
-            if !self.has_slice() || self.is_blocked_by_call() {
+            if !self.has_slice() || self.context.calls.is_exclusive() {
                 waiting.push(self.defer(frame, &rpc::parse(frame), route));
             } else {
                 self.run_timed(|peer| peer.dispatch(frame, rpc::parse(frame), route));
@@ -292,11 +296,12 @@ impl Peer {
     pub fn finish_read(&mut self, now: Now) {
         self.read_busy_ms = None;
         self.touch(now);
-        if self.batch.prepared.is_empty() {
+        let mut prepared = self.context.prepared.borrow_mut();
+        if prepared.is_empty() {
             return;
         }
-        let (mut submissions, mut replies) = (Vec::with_capacity(self.batch.prepared.len()), Vec::new());
-        for ToolSend { dispatch, reply } in self.batch.prepared.drain(..) {
+        let (mut submissions, mut replies) = (Vec::with_capacity(prepared.len()), Vec::new());
+        for ToolSend { dispatch, reply } in prepared.drain(..) {
             match dispatch {
                 PreparedSend::Local(submission) => {
                     submissions.push(submission);
@@ -346,7 +351,7 @@ impl Peer {
 
     // Polling
 
-    /// Answers what the router has answered, and continues suspended calls and deferred frames.
+    /// Answers what the router has answered, handles deferred frames, and submits what calls have prepared after a wait.
     pub fn poll(&mut self, cx: &mut Context<'_>, now: Now) {
         self.context.calls.set_waker(cx.waker());
         self.busy_since_ms = now.mono_ms;
@@ -355,14 +360,16 @@ impl Peer {
             let _ = self.poll_slice(cx);
             self.poll_pause(cx);
             self.poll_routed(cx);
-            let resumed = self.resume_suspended();
-            if !resumed && !self.can_resume_deferred() {
+            if !self.can_resume_deferred() && self.context.prepared.borrow().is_empty() {
                 return;
             }
-            while let Some(deferred) = self.take_deferred() {
-                self.context.set_read_at(deferred.read_at);
-                self.context.set_http_trace(deferred.http_trace);
-                self.handle_now(&deferred.text, rpc::parse(&deferred.text), deferred.route);
+            while let Some(Deferred {
+                frame, route, read_at, ..
+            }) = self.take_deferred()
+            {
+                self.context.set_read_at(read_at);
+                self.context.set_http_trace(frame.http_trace());
+                self.handle_now(frame.text(), frame.parsed(), route);
                 self.batch.earlier_len = usize::MAX;
             }
             // Submits the messages and polls the router's answer, so that it wakes this task.
@@ -387,18 +394,6 @@ impl Peer {
         {
             self.pause = None;
         }
-    }
-
-    /// Continues the suspended call if what it waited for has ended; returns whether it did.
-    fn resume_suspended(&mut self) -> bool {
-        let Some((to, resume)) = self.batch.take_resumable() else {
-            return false;
-        };
-        let resumed = self.catch_panic(|peer| peer.run_timed(|peer| resume(&mut peer.batch)));
-        if resumed.is_err() {
-            to.error(&self.context.outbox, &internal_error());
-        }
-        true
     }
 
     fn poll_routed(&mut self, cx: &mut Context<'_>) {
@@ -475,8 +470,7 @@ impl Peer {
     pub fn drop_exchange(&mut self, exchange: &Outbox) {
         self.batch
             .deferred
-            .retain(|frame| !(frame.route.leads_to(exchange) && dispatch::receives_messages(&frame.text)));
-        self.batch.drop_suspended_receive(exchange);
+            .retain(|it| !(it.route.leads_to(exchange) && dispatch::receives_messages(&it.frame.parsed())));
         self.context.drop_exchange(exchange);
     }
 
@@ -486,8 +480,8 @@ impl Peer {
         // A submitted message may become a waiting call, and a frame behind a call of another exchange is handled soon.
         self.context.end_waiting_calls(exchange)
             && self.batch.routed.is_empty()
-            && !self.batch.is_suspended()
-            && !((self.is_blocked_by_call() || self.waits_for_calls()) && self.batch.has_deferred(exchange))
+            && self.context.prepared.borrow().is_empty()
+            && !((self.context.calls.is_exclusive() || self.waits_for_calls()) && self.batch.has_deferred(exchange))
     }
 
     /// Whether every frame that was read is served: no call is in progress, and no `subscriptions/listen` is open.
@@ -496,7 +490,7 @@ impl Peer {
             && self.context.subscriptions.borrow().listens_len() == 0
             && self.batch.routed.is_empty()
             && self.batch.deferred.is_empty()
-            && !self.batch.is_suspended()
+            && self.context.prepared.borrow().is_empty()
     }
 
     /// Calls `f` with the session that the client acts as, if there is one.
@@ -545,7 +539,7 @@ impl Peer {
     /// Frees the buffers of an idle connection.
     pub fn shrink_buffers(&mut self) {
         self.object = Vec::new();
-        self.batch.prepared = Vec::new();
+        self.context.prepared.borrow_mut().shrink_to_fit();
         self.batch.routed.shrink_to_fit();
     }
 }

@@ -224,6 +224,15 @@ impl ReplyTo {
         }
     }
 
+    /// The same request, known among the running calls by an id of its own.
+    #[must_use]
+    pub fn with_new_id(&self) -> Self {
+        Self {
+            id: Rc::from(&*self.id),
+            ..self.clone()
+        }
+    }
+
     /// The trace that a message of this request carries on.
     pub fn message_trace(&self) -> Option<RequestTrace<'_>> {
         self.trace.as_ref().map(|trace| trace.for_message())

@@ -9,7 +9,7 @@ use actors::{
 };
 
 use super::{
-    calls::CallSlot,
+    calls::Share,
     reply::{CallResult, ReplyTo, ToolResult, UnreadCount},
 };
 use crate::verbs::sending::{self, Recipient, WaitGoal};
@@ -36,7 +36,7 @@ pub struct SendReply {
     /// The status that the sender waits for, and how long.
     pub wait_goal: Option<WaitGoal>,
     /// Reserves the place of the wait among the calls of the connection, until the wait begins or the answer is sent.
-    pub call_slot: Option<CallSlot>,
+    pub call_slot: Option<Share>,
     /// The key under which the result is stored.
     pub idempotency_key: Option<String>,
 }

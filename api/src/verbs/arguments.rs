@@ -26,21 +26,6 @@ pub struct Arguments<'a> {
     is_exact: bool,
 }
 
-/// The arguments of a suspended call, copied from its frame.
-#[derive(Debug)]
-pub struct OwnedArguments(Vec<(String, String)>);
-
-impl OwnedArguments {
-    /// The arguments, to be taken again.
-    pub fn as_arguments(&self) -> Arguments<'_> {
-        let members = self.0.iter().map(|(name, value)| (name.into(), value.as_str()));
-        Arguments {
-            members: members.collect(),
-            is_exact: false,
-        }
-    }
-}
-
 /// Arguments of one call; no tool has nearly as many.
 pub const ARGUMENTS_LEN_MAX: usize = 64;
 /// Bytes of the JSON of one argument, unless its tool sets another bound.
@@ -70,12 +55,6 @@ impl<'a> Arguments<'a> {
     #[must_use]
     pub fn exact(self) -> Self {
         Self { is_exact: true, ..self }
-    }
-
-    /// A copy of the arguments that were not taken yet.
-    pub fn to_owned(&self) -> OwnedArguments {
-        let copy = |(name, value): &(Cow<'_, str>, &str)| (name.clone().into_owned(), (*value).to_owned());
-        OwnedArguments(self.members.iter().map(copy).collect())
     }
 
     /// Bytes of the arguments that were not taken yet.

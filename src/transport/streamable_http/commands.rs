@@ -125,7 +125,7 @@ mod tests {
 
     fn frame(text_len: usize, permit: CommandPermit) -> SessionCommand {
         SessionCommand::Frame {
-            frame: OwnedFrame::new(&"x".repeat(text_len), &Incoming::Batch(Vec::new())),
+            frame: OwnedFrame::new(&"x".repeat(text_len), Ok(&Incoming::Batch(Vec::new()))),
             reply_outbox: None,
             read_at: ReadAt::default(),
             permit,

@@ -81,7 +81,7 @@ pub async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint:
         let session = endpoint.sessions.find_http_sse(id, &post.identity).map_err(refuse)?;
         session
             .accept_frame(
-                OwnedFrame::new(text, &parsed).with_http_trace(telemetry::trace_of(request)),
+                OwnedFrame::new(text, Ok(&parsed)).with_http_trace(telemetry::trace_of(request)),
                 socket_state(request).read_at(),
             )
             .await
@@ -97,7 +97,7 @@ pub async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint:
         Incoming::Notification { .. } | Incoming::Response { .. } => {
             post.session()?
                 .accept_frame(
-                    OwnedFrame::new(text, &parsed).with_http_trace(telemetry::trace_of(request)),
+                    OwnedFrame::new(text, Ok(&parsed)).with_http_trace(telemetry::trace_of(request)),
                     socket_state(request).read_at(),
                 )
                 .await?;
@@ -114,7 +114,7 @@ pub async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint:
             if has_requests || !session.supports_batches() {
                 return post.serve_legacy(&session, &parsed, true).await;
             }
-            let frame = OwnedFrame::new(text, &parsed).with_http_trace(telemetry::trace_of(request));
+            let frame = OwnedFrame::new(text, Ok(&parsed)).with_http_trace(telemetry::trace_of(request));
             session.accept_frame(frame, socket_state(request).read_at()).await?;
             Ok(HttpResponse::Accepted().finish())
         }
@@ -231,7 +231,7 @@ impl PostRequest<'_> {
         let (stream, framing) = session.next_stream(accepts.form());
         let outbox = self.outbox(framing);
         session.send(SessionCommand::Frame {
-            frame: OwnedFrame::new(self.text, frame).with_http_trace(telemetry::trace_of(self.request)),
+            frame: OwnedFrame::new(self.text, Ok(frame)).with_http_trace(telemetry::trace_of(self.request)),
             reply_outbox: Some(Arc::clone(&outbox)),
             read_at: socket_state(self.request).read_at(),
             permit,

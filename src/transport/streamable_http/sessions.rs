@@ -534,7 +534,7 @@ impl SessionTask {
                 self.peer.begin_read(read_at, now);
                 self.peer.set_http_trace(frame.http_trace());
                 let route = reply_outbox.map_or(ReplyRoute::Connection, ReplyRoute::Exchange);
-                self.peer.handle_parsed(frame.text(), Ok(frame.incoming()), route);
+                self.peer.handle_parsed(frame.text(), frame.parsed(), route);
                 self.record_version();
             }
             SessionCommand::CallerLeft { exchange } => self.peer.drop_exchange(&exchange),

@@ -12,7 +12,6 @@ use crate::mcp::{
     handshake::{ALREADY_INITIALIZED, Introduction},
     legacy::Initialized,
     logging::Level,
-    read_batch::ReadBatch,
     reply::ReplyTo,
     rpc::{INVALID_REQUEST, Params, RpcError},
     tasks,
@@ -21,13 +20,14 @@ use crate::mcp::{
 
 /// The era of a request, and the settings in its `_meta`. `None` if it belongs to neither era.
 pub(super) fn resolve_era(
-    batch: &mut ReadBatch,
+    context: &PeerContext,
     to: &mut ReplyTo,
     method: &str,
     params: &Params<'_>,
+    meta: Option<Box<RequestMeta>>,
 ) -> Result<Option<Era>, RpcError> {
-    to.log_level = batch.context.legacy.log_level();
-    let meta = match batch.parsed_meta.take() {
+    to.log_level = context.legacy.log_level();
+    let meta = match meta {
         Some(meta) => *meta,
         None => RequestMeta::parse(params)?,
     };
@@ -39,7 +39,7 @@ pub(super) fn resolve_era(
         to.takes_tasks = era.declares_extension(tasks::EXTENSION);
         return Ok(Some(era));
     }
-    let is_legacy = batch.context.legacy.serves_requests() || matches!(method, "initialize" | "ping");
+    let is_legacy = context.legacy.serves_requests() || matches!(method, "initialize" | "ping");
     Ok(is_legacy.then_some(Era::Legacy))
 }
 

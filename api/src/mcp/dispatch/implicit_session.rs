@@ -11,6 +11,13 @@ pub(super) fn needs_session(context: &PeerContext) -> bool {
     context.binding.needs_session() && context.identity.check_scope(Scope::Member).is_ok()
 }
 
+/// Registers a session without a name if one is needed.
+pub(super) async fn ensure_session(context: &Rc<PeerContext>) {
+    if needs_session(context) {
+        register_session(Rc::clone(context)).await;
+    }
+}
+
 /// Registers a session without a name. If that fails, the calls of the connection are served without a session, and
 /// those that need one report the error.
 pub(super) async fn register_session(context: Rc<PeerContext>) {

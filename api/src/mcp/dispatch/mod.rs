@@ -32,32 +32,30 @@ use super::{
     prompts,
     read_batch::ReadBatch,
     reply::{ReplyTo, with_era_members},
-    rpc::{self, INVALID_PARAMS, Incoming, Params, RpcError},
+    rpc::{self, INVALID_PARAMS, Incoming, Malformed, Params, RpcError},
     tools,
-    version::Era,
+    version::{Era, RequestMeta},
 };
 use common::json::scan::{self, ScanError};
 use methods::Method;
 
-/// Serves one request with a frame of `len` bytes. Returns false if it was not JSON.
+/// Serves one request: the parts of the frame `text`, and its `_meta` if the transport has parsed it. Returns false if it
+/// was not JSON.
 pub(super) fn handle_request(
-    batch: &mut ReadBatch,
+    context: &Rc<PeerContext>,
     mut to: ReplyTo,
-    method: &str,
-    params: Params<'_>,
-    len: usize,
+    (method, params): (&str, Params<'_>),
+    meta: Option<Box<RequestMeta>>,
+    text: &str,
 ) -> bool {
-    to.trace = begin_trace(&batch.context, method, &params);
+    to.trace = begin_trace(context, method, &params);
     let trace = to.trace.clone();
     let _entered = trace.as_ref().map(|trace| trace.enter());
-    let Err(error) = serve(batch, &mut to, method, params, len) else {
+    let Err(error) = serve(context, &mut to, (method, params), meta, text) else {
         return true;
     };
-    to.trace_failure("json_rpc_error");
-    let is_json = error.code != rpc::PARSE_ERROR;
-    to.route
-        .refuse(&batch.context.outbox, is_json.then_some(&*to.id), &error);
-    is_json
+    context.fail(&to, &error);
+    error.code != rpc::PARSE_ERROR
 }
 
 /// Begins the trace of a request, if it has one.
@@ -74,17 +72,17 @@ fn begin_trace(context: &PeerContext, method: &str, params: &Params<'_>) -> Opti
 }
 
 fn serve(
-    batch: &mut ReadBatch,
+    context: &Rc<PeerContext>,
     to: &mut ReplyTo,
-    method: &str,
-    mut params: Params<'_>,
-    len: usize,
+    (method, params): (&str, Params<'_>),
+    meta: Option<Box<RequestMeta>>,
+    text: &str,
 ) -> Result<(), RpcError> {
     // Counted before all checks, because a refused request costs the broker as much.
-    let taken = batch.context.limits.take_request(to.route.is_batch(), len);
+    let taken = context.limits.take_request(to.route.is_batch(), text.len());
     to.route.check_room()?;
     check_is_object(&params)?;
-    let Some(era) = handshake::resolve_era(batch, to, method, &params)? else {
+    let Some(era) = handshake::resolve_era(context, to, method, &params, meta)? else {
         return Err(RpcError::new(
             INVALID_PARAMS,
             "neither initialized (2025-11-25 and before) nor a request with the _meta of 2026-07-28",
@@ -93,42 +91,41 @@ fn serve(
     let known = Method::parse(method);
     if let Err(error) = taken {
         if known == Some(Method::CallTool) {
-            batch.context.refuse(to, &error);
+            context.refuse(to, &error);
             return Ok(());
         }
         return Err(RpcError::refused(&error));
     }
-    if let Some(route) = forwarding::find_route(&batch.context, method, &params)? {
-        return forwarding::forward(&batch.context, to, &params, &era, route);
+    if let Some(route) = forwarding::find_route(context, method, &params)? {
+        return forwarding::forward(context, to, &params, &era, route);
     }
     if known == Some(Method::CallTool) {
-        return tool_calls::call_tool(batch, to, &mut params, &era);
+        return tool_calls::call_tool(context, to, params, &era, text);
     }
     check_params(method, &params)?;
     #[cfg(feature = "conformance-fixtures")]
     if method == "prompts/get"
         && let Some(prompt) = fixtures::prompts::find(&params)
     {
-        return tool_calls::start_interactive(batch, to, method, &params, &era, prompt);
+        return tool_calls::start_interactive(context, to, method, &params, &era, prompt);
     }
     match known {
-        Some(known) => serve_method(batch, to, known, method, &params, &era),
+        Some(known) => serve_method(context, to, known, method, &params, &era),
         None => Err(RpcError::method_not_found(method)),
     }
 }
 
 fn serve_method(
-    batch: &mut ReadBatch,
-    to: &mut ReplyTo,
+    context: &Rc<PeerContext>,
+    to: &ReplyTo,
     known: Method,
     method: &str,
     params: &Params<'_>,
     era: &Era,
 ) -> Result<(), RpcError> {
-    if !batch.context.exposure.has_own() && !known.is_served_for_backends() {
+    if !context.exposure.has_own() && !known.is_served_for_backends() {
         return Err(RpcError::method_not_found(method));
     }
-    let context = &batch.context;
     let result = match (known, era) {
         (Method::Ping, Era::Legacy) => json!({}),
         (Method::Initialize, Era::Legacy) => handshake::initialize(context, params)?,
@@ -145,13 +142,13 @@ fn serve_method(
             prompts::get(&context.project, name.as_ref().map(SessionName::as_str), params)?
         }
         (Method::Complete, _) => completions::complete(&context.project, context.session_id(), params.parse()?)?,
-        (Method::ReadResource, _) => return read_resource::read_resource(batch, to, params),
-        (Method::Subscribe, Era::Legacy) => return subscribe::subscribe(batch, to, params),
-        (Method::Unsubscribe, Era::Legacy) => return subscribe::unsubscribe(batch, to, params),
+        (Method::ReadResource, _) => return read_resource::read_resource(context, to, params),
+        (Method::Subscribe, Era::Legacy) => return subscribe::subscribe(context, to, params),
+        (Method::Unsubscribe, Era::Legacy) => return subscribe::unsubscribe(context, to, params),
         (Method::GetTask | Method::UpdateTask | Method::CancelTask, Era::Modern { .. }) => {
-            return task_methods::handle_task(&batch.context, to, known.name(), params, era);
+            return task_methods::handle_task(context, to, known.name(), params, era);
         }
-        (Method::Listen, Era::Modern { capabilities }) => return subscribe::listen(batch, to, params, capabilities),
+        (Method::Listen, Era::Modern { capabilities }) => return subscribe::listen(context, to, params, capabilities),
         _ => return Err(RpcError::method_not_found(method)),
     };
     respond(context, to, result);
@@ -233,10 +230,10 @@ fn acknowledged(context: &PeerContext, params: Option<&str>) {
 }
 
 /// Whether a frame, or an element of a batch, receives messages.
-pub(super) fn receives_messages(frame: &str) -> bool {
-    match rpc::parse(frame) {
+pub(super) fn receives_messages(parsed: &Result<Incoming<'_>, Malformed<'_>>) -> bool {
+    match parsed {
         Ok(Incoming::Request { params, .. }) => params.named().is_some_and(|name| tools::receives_messages(&name)),
-        Ok(Incoming::Batch(frames)) => frames.into_iter().any(receives_messages),
+        Ok(Incoming::Batch(frames)) => frames.iter().any(|frame| receives_messages(&rpc::parse(frame))),
         _ => false,
     }
 }

@@ -1,15 +1,14 @@
 //! `resources/read`.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, rc::Rc};
 
-use actors::{model::BrokerError, project::Lookup};
+use actors::model::BrokerError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::mcp::{
     context::PeerContext,
     lists::cacheable,
-    read_batch::{ReadBatch, Suspension},
     reply::{ReplyTo, with_era_members},
     resources::{self, SESSION_INBOX_TEMPLATE},
     rpc::{INVALID_PARAMS, Params, REFUSED, RESOURCE_NOT_FOUND, RpcError},
@@ -27,65 +26,33 @@ pub(super) struct UriParams<'a> {
 }
 
 /// Serves `resources/read`.
-pub(super) fn read_resource(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>) -> Result<(), RpcError> {
+pub(super) fn read_resource(context: &Rc<PeerContext>, to: &ReplyTo, params: &Params<'_>) -> Result<(), RpcError> {
     let UriParams { uri } = params.parse()?;
-    let allowed = batch.context.identity.check_scope(resources::required_scope(&uri));
+    let allowed = context.identity.check_scope(resources::required_scope(&uri));
     allowed.map_err(|error| RpcError::refused(&error))?;
-    let caller = ToolCaller::new(&batch.context);
+    let caller = ToolCaller::new(context);
     if uri == INBOX && caller.session.is_none() {
         return Err(no_own_inbox());
     }
-    let inbox = resources::session_of_inbox(&caller, &uri);
-    let refreshing = inbox.and_then(|member| caller.project.refresh_waiting_if_unknown(&member));
-    let Some(refreshing) = refreshing else {
-        return look_up(batch, to, &uri);
-    };
-    let uri = uri.into_owned();
-    let again = to.clone();
-    batch.suspend(&suspension(to, &uri), refreshing, move |batch, ()| {
-        if let Err(error) = look_up(batch, &again, &uri) {
-            again.error(&batch.context.outbox, &error);
+    let (uri, again) = (uri.into_owned(), to.clone());
+    context.run_in_order(to, uri.len(), async move {
+        match read(&caller, &uri, again.modern).await {
+            Ok(result) => again.result(&caller.context.outbox, with_era_members(result, again.modern)),
+            Err(error) => caller.context.fail(&again, &error),
         }
     });
     Ok(())
 }
 
-/// Reads the resource and answers, once it is known whether it exists.
-fn look_up(batch: &mut ReadBatch, to: &ReplyTo, uri: &str) -> Result<(), RpcError> {
-    let caller = ToolCaller::new(&batch.context);
-    match resources::read(&caller, uri) {
-        Lookup::Ready(found) => answer(&batch.context, to, uri, found),
-        Lookup::Pending(found) => {
-            let (again, uri) = (to.clone(), uri.to_owned());
-            batch.suspend(&suspension(to, &uri), found.answer(), move |batch, found| {
-                if let Err(error) = answer(&batch.context, &again, &uri, found) {
-                    again.error(&batch.context.outbox, &error);
-                }
-            });
-            Ok(())
-        }
+async fn read(caller: &ToolCaller, uri: &str, is_modern: bool) -> Result<Value, RpcError> {
+    let inbox = resources::session_of_inbox(caller, uri);
+    if let Some(refreshing) = inbox.and_then(|member| caller.project.refresh_waiting_if_unknown(&member)) {
+        refreshing.await;
     }
-}
-
-fn answer(
-    context: &PeerContext,
-    to: &ReplyTo,
-    uri: &str,
-    found: Result<Option<Value>, BrokerError>,
-) -> Result<(), RpcError> {
+    let found = resources::read(caller, uri).answer().await;
     let found = found.map_err(|error| RpcError::refused(&error))?;
-    let content = found.ok_or_else(|| no_resource(uri, to.modern))?;
-    let result = cacheable(json!({"contents": [content]}), 0, "private");
-    to.result(&context.outbox, with_era_members(result, to.modern));
-    Ok(())
-}
-
-fn suspension<'a>(to: &'a ReplyTo, uri: &str) -> Suspension<'a> {
-    Suspension {
-        to,
-        receives_messages: false,
-        bytes: uri.len(),
-    }
+    let content = found.ok_or_else(|| no_resource(uri, is_modern))?;
+    Ok(cacheable(json!({"contents": [content]}), 0, "private"))
 }
 
 /// The error for [`INBOX`] where the request has no session.

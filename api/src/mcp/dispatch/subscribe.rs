@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::{
     backend_updates,
-    implicit_session::{needs_session, register_session},
+    implicit_session::ensure_session,
     introduction::revision_of,
     read_resource::{UriParams, no_resource},
 };
@@ -25,7 +25,6 @@ use crate::mcp::{
     context::PeerContext,
     forwarding,
     list_changes::{List, notification_for, serves_fixtures},
-    read_batch::{ReadBatch, Suspension},
     reply::ReplyTo,
     resources::{self, BACKENDS},
     rpc::{INVALID_REQUEST, Params, RpcError},
@@ -88,29 +87,24 @@ fn check_is_own_inbox(context: &Rc<PeerContext>, uri: &str) -> Result<(), RpcErr
 }
 
 /// Serves `resources/subscribe` (2025-11-25 and before).
-pub(super) fn subscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>) -> Result<(), RpcError> {
+pub(super) fn subscribe(context: &Rc<PeerContext>, to: &ReplyTo, params: &Params<'_>) -> Result<(), RpcError> {
     let UriParams { uri } = params.parse()?;
     #[cfg(feature = "conformance-fixtures")]
     if fixtures::resources::is_subscribable(&uri) {
-        to.result(&batch.context.outbox, "{}");
+        to.result(&context.outbox, "{}");
         return Ok(());
     }
-    let capabilities = forwarding::carried_capabilities(&batch.context, &Era::Legacy);
+    let capabilities = forwarding::carried_capabilities(context, &Era::Legacy);
     let profile = forwarding::profile_of(&capabilities);
-    if let Some(notifier) = notifier_of(&batch.context, None, profile, &uri) {
-        return add_legacy_resource(&batch.context, to, uri.into_owned(), notifier?);
+    if let Some(notifier) = notifier_of(context, None, profile, &uri) {
+        return add_legacy_resource(context, to, uri.into_owned(), notifier?);
     }
-    check_is_own_inbox(&batch.context, &uri)?;
-    check_listener(&batch.context)?;
-    let uri = uri.into_owned();
-    if !needs_session(&batch.context) {
-        add_legacy(&batch.context, to, uri);
-        return Ok(());
-    }
-    let registering = register_session(Rc::clone(&batch.context));
-    let again = to.clone();
-    batch.suspend(&suspension(to, uri.len()), registering, move |batch, ()| {
-        add_legacy(&batch.context, &again, uri);
+    check_is_own_inbox(context, &uri)?;
+    check_listener(context)?;
+    let (uri, shared, again) = (uri.into_owned(), Rc::clone(context), to.clone());
+    context.run_in_order(to, uri.len(), async move {
+        ensure_session(&shared).await;
+        add_legacy(&shared, &again, uri);
     });
     Ok(())
 }
@@ -161,9 +155,8 @@ fn add_legacy(context: &PeerContext, to: &ReplyTo, uri: String) {
 }
 
 /// Serves `resources/unsubscribe` (2025-11-25 and before).
-pub(super) fn unsubscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>) -> Result<(), RpcError> {
+pub(super) fn unsubscribe(context: &Rc<PeerContext>, to: &ReplyTo, params: &Params<'_>) -> Result<(), RpcError> {
     let UriParams { uri } = params.parse()?;
-    let context = &batch.context;
     #[cfg(feature = "conformance-fixtures")]
     if fixtures::resources::is_subscribable(&uri) {
         to.result(&context.outbox, "{}");
@@ -178,17 +171,9 @@ pub(super) fn unsubscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'
     Ok(())
 }
 
-fn suspension(to: &ReplyTo, bytes: usize) -> Suspension<'_> {
-    Suspension {
-        to,
-        receives_messages: false,
-        bytes,
-    }
-}
-
 /// Serves `subscriptions/listen` (2026-07-28).
 pub(super) fn listen(
-    batch: &mut ReadBatch,
+    context: &Rc<PeerContext>,
     to: &ReplyTo,
     params: &Params<'_>,
     capabilities: &Map<String, Value>,
@@ -200,28 +185,19 @@ pub(super) fn listen(
     if filter.task_ids.is_some() && !to.takes_tasks {
         return Err(tasks::extension_not_declared());
     }
-    check_capacity(&batch.context, to)?;
-    let bytes = params.text.map_or(0, str::len);
-    let profile = forwarding::profile_of(capabilities);
+    check_capacity(context, to)?;
     let request = ListenRequest {
         filter,
         push,
-        bytes,
-        profile,
+        profile: forwarding::profile_of(capabilities),
     };
-    match look_up_sessions(&batch.context, &request.filter) {
-        Lookup::Ready(_) => request.begin(batch, to),
-        Lookup::Pending(found) => {
-            let again = to.clone();
-            batch.suspend(&suspension(to, bytes), found.answer(), move |batch, found| {
-                let found = found.map_err(|error| RpcError::refused(&error));
-                if let Err(error) = found.and_then(|_| request.begin(batch, &again)) {
-                    again.error(&batch.context.outbox, &error);
-                }
-            });
-            Ok(())
+    let (shared, again) = (Rc::clone(context), to.clone());
+    context.run_in_order(to, params.text.map_or(0, str::len), async move {
+        if let Err(error) = request.begin(&shared, &again).await {
+            shared.fail(&again, &error);
         }
-    }
+    });
+    Ok(())
 }
 
 /// Looks up the sessions that a stateless request names by the URIs of their inboxes.
@@ -241,37 +217,27 @@ fn look_up_sessions(context: &PeerContext, filter: &Filter) -> Lookup<Option<()>
 struct ListenRequest {
     filter: Filter,
     push: Option<PushSettings>,
-    /// Bytes of its params.
-    bytes: usize,
     /// What its client can be asked for.
     profile: Profile,
 }
 
 impl ListenRequest {
-    /// Opens the listen, once the connection has a session if it needs one.
-    fn begin(self, batch: &mut ReadBatch, to: &ReplyTo) -> Result<(), RpcError> {
-        let context = Rc::clone(&batch.context);
+    /// Opens the listen, once the sessions that it names are known, and the connection has a session if it needs one.
+    async fn begin(self, context: &Rc<PeerContext>, to: &ReplyTo) -> Result<(), RpcError> {
+        let found = look_up_sessions(context, &self.filter).answer().await;
+        found.map_err(|error| RpcError::refused(&error))?;
         let mut uris = self.filter.resource_subscriptions.iter();
-        let inbox = uris.find(|uri| is_own_inbox(&context, uri)).cloned();
+        let inbox = uris.find(|uri| is_own_inbox(context, uri)).cloned();
         if inbox.is_some() {
-            check_listener(&context)?;
+            check_listener(context)?;
+            ensure_session(context).await;
         }
-        if inbox.is_none() || !needs_session(&context) {
-            self.open(&context, to, inbox);
-            return Ok(());
-        }
-        let again = to.clone();
-        let registering = register_session(Rc::clone(&context));
-        batch.suspend(&suspension(to, self.bytes), registering, move |batch, ()| {
-            self.open(&batch.context, &again, inbox);
-        });
+        self.open(context, to, inbox);
         Ok(())
     }
 
     fn open(self, context: &PeerContext, to: &ReplyTo, inbox: Option<String>) {
-        let Self {
-            filter, push, profile, ..
-        } = self;
+        let Self { filter, push, profile } = self;
         let mut watched_len = context.subscriptions.borrow().watched_len();
         let before = watched_len;
         let tasks = filter.tasks(context, &to.id, &mut watched_len);

@@ -1,7 +1,8 @@
 //! `tools/call`: from the frame to the tool, and from the tool to the answer.
 //!
-//! A call that cannot run yet is suspended: until its connection has a session, until a session that another replica may
-//! have registered is found, or until the number of waiting messages is current. Then it continues where it was.
+//! A call runs where its frame is read, on slices of it. What cannot be done there is a future, which is one of the running
+//! calls of the connection ([`Calls`](crate::mcp::calls::Calls)): an answer that comes later; a message, once it is known
+//! whether its recipient exists; or the whole call from its frame, once its session is registered or found.
 
 use std::{borrow::Cow, panic::AssertUnwindSafe, rc::Rc, sync::Arc};
 
@@ -9,7 +10,7 @@ use actors::{
     clock,
     model::{BrokerError, Scope, SessionId},
     project::Lookup,
-    session::Member,
+    session::{Member, ReadAt},
     trace::in_trace,
 };
 use futures_util::{
@@ -24,70 +25,102 @@ use crate::mcp::{
     binding::PeerKind,
     calls::ShutdownBehaviour,
     context::PeerContext,
-    interactive::{InteractiveCall, InteractiveFn},
     pending_receive::HandedOver,
-    read_batch::{ReadBatch, Suspension},
     reply::{ReplyTo, ToolResult},
-    rpc::{INTERNAL_ERROR, Params, RpcError, check_refused, shortened},
-    tools::{self, PendingCall, Run, Tool, ToolCaller},
+    rpc::{self, INTERNAL_ERROR, Incoming, Params, RpcError, check_refused, shortened},
+    tools::{self, Called, PendingCall, Tool, ToolCaller},
     version::{ClientInfo, Era},
 };
-use crate::verbs::{
-    arguments::{Arguments, OwnedArguments},
-    backends,
+#[cfg(feature = "conformance-fixtures")]
+use crate::mcp::{
+    fixtures,
+    interactive::{InteractiveCall, InteractiveFn},
 };
+use crate::verbs::{arguments::Arguments, backends};
 use common::json::scan::ScanError;
 
-/// A call on its way to its tool.
-struct ToolCall<'a> {
-    to: &'a mut ReplyTo,
-    tool: &'static Tool,
-    arguments: Arguments<'a>,
-    /// The session that the call names.
-    session_id: Option<SessionId>,
-    /// What became of looking it up, once that is known.
-    session: Option<Result<Arc<Member>, BrokerError>>,
-    /// The number of waiting messages has been refreshed for this call.
-    is_depth_fresh: bool,
-}
+/// What a call waits for before its tool runs. An error answers the call.
+type Wait = LocalBoxFuture<'static, Result<(), BrokerError>>;
 
-/// A suspended call.
-struct SuspendedToolCall {
-    to: ReplyTo,
-    tool: &'static Tool,
-    arguments: OwnedArguments,
-    session_id: Option<SessionId>,
-    session: Option<Result<Arc<Member>, BrokerError>>,
-    is_depth_fresh: bool,
-}
-
-/// Serves `tools/call`.
+/// Serves `tools/call`; `text` is its frame.
 pub(super) fn call_tool(
-    batch: &mut ReadBatch,
+    context: &Rc<PeerContext>,
     to: &mut ReplyTo,
-    params: &mut Params<'_>,
+    params: Params<'_>,
     era: &Era,
+    text: &str,
 ) -> Result<(), RpcError> {
-    let tool = find_tool(&batch.context, params)?;
-    let arguments = params.arguments.filter(|arguments| *arguments != "null");
+    if let Some(wait) = try_call(context, to, params, era, false)? {
+        let frame = (text.to_owned(), context.read_at());
+        let call = call_after(wait, Rc::clone(context), to.clone(), frame, era.clone());
+        let trace = to.trace.as_ref().map(|trace| trace.context().clone());
+        context.calls.run_exclusively(to, text.len(), in_trace(trace, call));
+    }
+    Ok(())
+}
+
+/// Serves the call of a frame, and of the time when it was read, after a wait.
+async fn call_after(
+    mut wait: Wait,
+    context: Rc<PeerContext>,
+    mut to: ReplyTo,
+    (text, read_at): (String, ReadAt),
+    era: Era,
+) {
+    loop {
+        if let Err(error) = wait.await {
+            return context.refuse(&to, &error);
+        }
+        let Ok(Incoming::Request { params, .. }) = rpc::parse(&text) else {
+            return;
+        };
+        let receives = params.named().is_some_and(|name| tools::receives_messages(&name));
+        if receives && context.calls.is_unread(&to.id) {
+            return context.refuse(&to, &BrokerError::unavailable());
+        }
+        context.set_read_at(read_at);
+        match context.charged(|| try_call(&context, &mut to, params, &era, true)) {
+            Ok(None) => return,
+            Ok(Some(next)) => wait = next,
+            Err(error) => return context.fail(&to, &error),
+        }
+    }
+}
+
+/// Runs the tool. Returns what has to come before, if anything; then the call is tried again, and `has_waited`.
+fn try_call(
+    context: &Rc<PeerContext>,
+    to: &mut ReplyTo,
+    mut params: Params<'_>,
+    era: &Era,
+    has_waited: bool,
+) -> Result<Option<Wait>, RpcError> {
+    let tool = find_tool(context, &params)?;
     if tool.name == tools::REGISTER_SESSION
-        && let Some(client) = ClientInfo::from_meta(params)
+        && let Some(client) = ClientInfo::from_meta(&params)
     {
-        batch.context.set_client(Some(client));
+        context.set_client(Some(client));
     }
-    if let Run::Interactive(run) = tool.run {
-        return start_interactive(batch, to, "tools/call", params, era, run);
+    #[cfg(feature = "conformance-fixtures")]
+    if let Some(run) = fixtures::tools::run_of(tool.name) {
+        return start_interactive(context, to, "tools/call", &params, era, run).map(|()| None);
     }
-    if matches!(tool.run, Run::Asking(_)) {
-        to.input = tools::read_input(&batch.context, params, era)?;
+    if tools::asks(tool.name) {
+        to.input = tools::read_input(context, &params, era)?;
     }
-    match begin(batch, to, tool, std::mem::take(&mut params.members)) {
-        Ok(()) => Ok(()),
+    match begin(context, to, tool, std::mem::take(&mut params.members), has_waited) {
+        Ok(wait) => Ok(wait),
         // The scanner does not check arguments: the tool may have refused a text that is not JSON.
-        Err(_) if arguments.is_some_and(|arguments| check_refused(arguments).is_err()) => Err(ScanError::Syntax.into()),
+        Err(_)
+            if params
+                .arguments
+                .is_some_and(|arguments| check_refused(arguments).is_err()) =>
+        {
+            Err(ScanError::Syntax.into())
+        }
         Err(error) => {
-            batch.context.refuse(to, &error);
-            Ok(())
+            context.refuse(to, &error);
+            Ok(None)
         }
     }
 }
@@ -122,15 +155,15 @@ fn find_tool(context: &PeerContext, params: &Params<'_>) -> Result<&'static Tool
 }
 
 /// Starts a call that interacts with its caller.
+#[cfg(feature = "conformance-fixtures")]
 pub(super) fn start_interactive(
-    batch: &ReadBatch,
+    context: &Rc<PeerContext>,
     to: &ReplyTo,
     method: &str,
     params: &Params<'_>,
     era: &Era,
     run: InteractiveFn,
 ) -> Result<(), RpcError> {
-    let context = &batch.context;
     if !context.calls.has_free_slot() {
         return Err(RpcError::new(INTERNAL_ERROR, "too many calls are under way"));
     }
@@ -143,26 +176,63 @@ pub(super) fn start_interactive(
 }
 
 fn begin<'a>(
-    batch: &mut ReadBatch,
-    to: &'a mut ReplyTo,
+    context: &Rc<PeerContext>,
+    to: &mut ReplyTo,
     tool: &'static Tool,
     members: Vec<(Cow<'a, str>, &'a str)>,
-) -> Result<(), BrokerError> {
-    check_scope(&batch.context, tool)?;
+    has_waited: bool,
+) -> Result<Option<Wait>, BrokerError> {
+    check_scope(context, tool)?;
     let mut arguments = Arguments::new(members)?;
+    let registers = tool.name == tools::REGISTER_SESSION;
     let session_id = match arguments.session_id() {
-        Err(_) if tool.name == tools::REGISTER_SESSION => None,
+        Err(_) if registers => None,
         session_id => session_id?,
     };
-    let call = ToolCall {
-        to,
-        tool,
-        arguments,
-        session_id,
-        session: None,
-        is_depth_fresh: false,
-    };
-    call.advance(batch)
+    if tool.acts_as_session && session_id.is_none() && needs_session(context) {
+        return Ok(Some(register_session(Rc::clone(context)).map(Ok).boxed_local()));
+    }
+    if context.outbox.is_taken_over() && !(context.kind == PeerKind::HttpSession && registers) {
+        return Err(BrokerError::SessionTakenOver);
+    }
+    let mut caller = ToolCaller::new(context);
+    match session_id.map(|id| find_session(context, id, has_waited)) {
+        None => {}
+        Some(Lookup::Pending(found)) => {
+            let waited = found.answer().map(|found| match found {
+                Err(error @ BrokerError::Unavailable { .. }) => Err(error),
+                _ => Ok(()),
+            });
+            return Ok(Some(waited.boxed_local()));
+        }
+        Some(Lookup::Ready(Ok(member))) => {
+            act_as(context, to, &member, registers);
+            caller.session = Some(member);
+        }
+        // Registering is the way back of a caller whose session has ended or was taken over.
+        Some(Lookup::Ready(Err(error))) if !registers || matches!(error, BrokerError::Unavailable { .. }) => {
+            return Err(error);
+        }
+        Some(Lookup::Ready(Err(_))) => {}
+    }
+    let bytes = arguments.bytes();
+    let called = (tool.run)(&caller, arguments, to)?;
+    finish(&caller, to, tool, bytes, called)?;
+    Ok(None)
+}
+
+/// The session that a call names; that of the connection by whichever of its ids the caller knows.
+fn find_session(context: &PeerContext, id: SessionId, has_waited: bool) -> Lookup<Arc<Member>> {
+    let own = context.binding.member().filter(|own| own.record.id == id.durable());
+    if let Some(own) = own {
+        return Lookup::Ready(Ok(own));
+    }
+    let found = context.project.own_session(id, context.identity.owner());
+    if has_waited {
+        Lookup::Ready(found.known())
+    } else {
+        found
+    }
 }
 
 /// Checks that the caller may call this tool, and audits a refusal. The administration checks and audits its own tools.
@@ -181,121 +251,6 @@ fn check_scope(context: &PeerContext, tool: &Tool) -> Result<(), BrokerError> {
     })
 }
 
-impl ToolCall<'_> {
-    /// Runs the tool, or suspends the call until it can run.
-    fn advance(mut self, batch: &mut ReadBatch) -> Result<(), BrokerError> {
-        let context = Rc::clone(&batch.context);
-        if self.tool.acts_as_session && self.session_id.is_none() && needs_session(&context) {
-            self.suspend(batch, register_session(context), |_, ()| {});
-            return Ok(());
-        }
-        let registers = self.tool.name == tools::REGISTER_SESSION;
-        if context.outbox.is_taken_over() && !(context.kind == PeerKind::HttpSession && registers) {
-            return Err(BrokerError::SessionTakenOver);
-        }
-        let mut caller = ToolCaller::new(&context);
-        if let Some(id) = self.session_id {
-            let own = context.binding.member();
-            let found = match self.session.take().or_else(|| own_of_connection(own, id)) {
-                Some(found) => found,
-                None => match context.project.own_session(id, context.identity.owner()) {
-                    Lookup::Ready(found) => found,
-                    Lookup::Pending(found) => {
-                        self.suspend(batch, found.answer(), |call, found| call.session = Some(found));
-                        return Ok(());
-                    }
-                },
-            };
-            match &found {
-                Ok(member) => {
-                    act_as(&context, self.to, member, registers);
-                    caller.session = Some(Arc::clone(member));
-                }
-                Err(error @ BrokerError::Unavailable { .. }) => return Err(error.clone()),
-                // Registering is the way back of a caller whose session has ended or was taken over.
-                Err(_) if registers => {}
-                Err(error) => return Err(error.clone()),
-            }
-            self.session = Some(found);
-        }
-        if matches!(self.tool.run, Run::Sync(_))
-            && !self.is_depth_fresh
-            && let Some(refreshing) = refresh_depth(&caller)
-        {
-            self.suspend(batch, refreshing, |call, ()| call.is_depth_fresh = true);
-            return Ok(());
-        }
-        self.run(batch, caller)
-    }
-
-    /// Suspends the call while `wait` runs; `note` stores its output in the call before it continues.
-    fn suspend<T: 'static>(
-        self,
-        batch: &mut ReadBatch,
-        wait: impl Future<Output = T> + 'static,
-        note: impl FnOnce(&mut SuspendedToolCall, T) + 'static,
-    ) {
-        let mut call = SuspendedToolCall {
-            to: self.to.clone(),
-            tool: self.tool,
-            arguments: self.arguments.to_owned(),
-            session_id: self.session_id,
-            session: self.session,
-            is_depth_fresh: self.is_depth_fresh,
-        };
-        let suspension = Suspension {
-            to: self.to,
-            receives_messages: tools::receives_messages(self.tool.name),
-            bytes: self.arguments.bytes(),
-        };
-        batch.suspend(&suspension, wait, move |batch, output| {
-            note(&mut call, output);
-            call.resume(batch);
-        });
-    }
-
-    fn run(self, batch: &mut ReadBatch, caller: ToolCaller) -> Result<(), BrokerError> {
-        let bytes = self.arguments.bytes();
-        match self.tool.run {
-            Run::Submit(prepare) => {
-                let send = prepare(&caller, self.arguments, self.to.clone())?;
-                await_lookup(batch, self.to, bytes, send, |batch, _, send| batch.prepare(send))
-            }
-            Run::Sync(run) => {
-                let result = run(&caller, self.arguments)?;
-                await_lookup(batch, self.to, bytes, result, |batch, to, result| {
-                    batch.context.answer(to, Ok(result));
-                })
-            }
-            Run::Async(start) => {
-                let start = |caller| start(caller, self.arguments);
-                start_async(&batch.context, self.to, self.tool, caller, start)
-            }
-            Run::Asking(start) => {
-                let start = |caller| start(caller, self.arguments, self.to.clone());
-                start_async(&batch.context, self.to, self.tool, caller, start)
-            }
-            Run::Interactive(_) => Err(BrokerError::unavailable()),
-        }
-    }
-}
-
-impl SuspendedToolCall {
-    fn resume(mut self, batch: &mut ReadBatch) {
-        let call = ToolCall {
-            to: &mut self.to,
-            tool: self.tool,
-            arguments: self.arguments.as_arguments(),
-            session_id: self.session_id,
-            session: self.session,
-            is_depth_fresh: self.is_depth_fresh,
-        };
-        if let Err(error) = call.advance(batch) {
-            batch.context.refuse(&self.to, &error);
-        }
-    }
-}
-
 /// Acts for the session that a call names by its id.
 fn act_as(context: &PeerContext, to: &mut ReplyTo, member: &Arc<Member>, registers: bool) {
     member.touch(context.project.settings().presence, clock::now());
@@ -307,11 +262,6 @@ fn act_as(context: &PeerContext, to: &mut ReplyTo, member: &Arc<Member>, registe
     }
 }
 
-/// The session of the connection, if the call names that one: whichever of its ids the caller knows, the connection acts.
-fn own_of_connection(own: Option<Arc<Member>>, id: SessionId) -> Option<Result<Arc<Member>, BrokerError>> {
-    own.filter(|own| own.record.id == id.durable()).map(Ok)
-}
-
 /// Refreshes the number of messages that wait for the caller's session, which the answer reports. `None` if it is
 /// current.
 fn refresh_depth(caller: &ToolCaller) -> Option<BoxFuture<'static, ()>> {
@@ -319,52 +269,44 @@ fn refresh_depth(caller: &ToolCaller) -> Option<BoxFuture<'static, ()>> {
     caller.project.refresh_waiting_if_unknown(session)
 }
 
-/// Calls `then` with the result of a lookup: now if it is known at this replica, else once it is. Later frames of the
-/// connection wait meanwhile, so their order holds.
-fn await_lookup<T: 'static>(
-    batch: &mut ReadBatch,
+/// Does what the tool has left to do. A call that waits keeps `bytes` of its frame.
+fn finish(
+    caller: &ToolCaller,
     to: &ReplyTo,
+    tool: &'static Tool,
     bytes: usize,
-    lookup: Lookup<T>,
-    then: fn(&mut ReadBatch, &ReplyTo, T),
+    called: Called,
 ) -> Result<(), BrokerError> {
-    match lookup {
-        Lookup::Ready(found) => then(batch, to, found?),
-        Lookup::Pending(found) => {
-            let suspension = Suspension {
-                to,
-                receives_messages: false,
-                bytes,
-            };
-            let to = to.clone();
-            batch.suspend(&suspension, found.answer(), move |batch, found| match found {
-                Ok(found) => then(batch, &to, found),
-                Err(error) => batch.context.refuse(&to, &error),
+    let context = &caller.context;
+    match called {
+        Called::Answered(result) => context.answer(to, Ok(result)),
+        Called::Prepared(send) => context.prepared.borrow_mut().push(send),
+        Called::Runs(call) => start(caller, to, tool, call)?,
+        Called::Waits(rest) => {
+            let (caller, again) = (caller.clone(), to.clone());
+            context.calls.run_exclusively(to, bytes, async move {
+                let finished = rest.await.and_then(|called| finish(&caller, &again, tool, 0, called));
+                if let Err(error) = finished {
+                    caller.context.refuse(&again, &error);
+                }
             });
         }
     }
     Ok(())
 }
 
-fn start_async(
-    context: &Rc<PeerContext>,
-    to: &ReplyTo,
-    tool: &'static Tool,
-    caller: ToolCaller,
-    start: impl FnOnce(ToolCaller) -> Result<PendingCall, BrokerError>,
-) -> Result<(), BrokerError> {
+fn start(caller: &ToolCaller, to: &ReplyTo, tool: &'static Tool, call: PendingCall) -> Result<(), BrokerError> {
+    let context = &caller.context;
     if !context.calls.has_free_slot() {
         return Err(BrokerError::unavailable());
     }
-    let refreshing = refresh_depth(&caller);
-    let reservation = Rc::clone(caller.reservation());
-    let call = start(caller)?;
     if call.may_wait
         && let Some(task) = context.become_task(to)
     {
         context.run_as_task(&task, call.receive, call.answer);
         return Ok(());
     }
+    let reservation = Rc::clone(caller.reservation());
     if call.has_page {
         reservation.reserve_page();
     }
@@ -378,10 +320,11 @@ fn start_async(
     };
     let progress = to.progress.clone().filter(|_| call.hurry.is_none());
     let trace = to.trace.as_ref().map(|trace| trace.context().clone());
+    let refreshing = refresh_depth(caller);
     let running = run_pending(Rc::clone(context), to.clone(), call, refreshing, reservation);
     let running = in_trace(trace, running);
     if tool.exclusive {
-        context.calls.run_exclusively(to, running);
+        context.calls.run_exclusively(to, 0, running);
     } else {
         let to = ReplyTo { progress, ..to.clone() };
         context.calls.spawn(&to, on_shutdown, running);

@@ -22,7 +22,6 @@ use super::{
     addresses,
     asking::{InputRequired, ROUNDS_MAX, States, ask_legacy_caller, forget_later, missing_capability},
     deadlines::Deadlines,
-    held_bytes::HeldBytes,
     question::{
         QUESTIONS_MAX, TOO_MANY_QUESTIONS, answer_in_place, answerable, can_answer, cannot_open_urls, required_urls,
         urls_required,
@@ -33,7 +32,7 @@ use super::{
     route::{Route, unknown_tool},
     tasks,
 };
-use crate::mcp::{context::PeerContext, logging::Level, reply::ReplyTo, rpc::RpcError};
+use crate::mcp::{calls::Share, context::PeerContext, logging::Level, reply::ReplyTo, rpc::RpcError};
 use common::json::frame;
 
 /// Bytes of answers that may wait for a client that does not read them. A further one is refused.
@@ -62,7 +61,7 @@ pub struct RunningCall {
     pub profile: Profile,
     /// As whom an instance that learns something of the caller knows it.
     pub learner: Arc<str>,
-    pub _held: HeldBytes,
+    pub _held: Share,
     /// Notified when the broker stops.
     pub hurry: Rc<Notify>,
     pub record: CallRecord,

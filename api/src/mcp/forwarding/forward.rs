@@ -12,7 +12,6 @@ use tokio::sync::Notify;
 use super::{
     asking::{Brought, States, carried_capabilities, parked_key},
     call::{OpenCall, RunningCall},
-    held_bytes::HeldBytes,
     owner::learner_of,
     question::{check_opened, may_ask, profile_of},
     record::CallRecord,
@@ -20,7 +19,7 @@ use super::{
     route::Route,
 };
 use crate::mcp::{
-    calls::ShutdownBehaviour,
+    calls::{Resource, ShutdownBehaviour},
     context::PeerContext,
     reply::ReplyTo,
     request_state::invalid_state,
@@ -29,6 +28,9 @@ use crate::mcp::{
     version::Era,
 };
 use common::json::scan;
+
+/// Bytes of the open requests of one connection.
+const HELD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Forwards a request to its backend, and answers it while further frames are read.
 ///
@@ -58,14 +60,17 @@ pub fn forward(
         trace.as_ref(),
     )?
     .for_caller(&capabilities, to.log_level);
-    let Some(held) = HeldBytes::take(context, request.len()) else {
+    let held = context.calls.held(Resource::RequestBytes);
+    // A single request is never too large: transports bound it.
+    if held > 0 && held + request.len() > HELD_BYTES_MAX {
         let failure = BackendFailure::Busy {
             backend: route.backend.name.to_string(),
             reason: "the open calls of this connection hold too many bytes",
         };
         context.refuse(to, &failure.into());
         return Ok(());
-    };
+    }
+    let held = context.calls.hold(Resource::RequestBytes, request.len());
     let resumed = brought_by(context, to, &route, &request)?;
     if let Some(parked) = &resumed {
         record.resumes(&parked.entry);

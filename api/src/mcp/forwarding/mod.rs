@@ -8,7 +8,6 @@ mod asking;
 mod call;
 mod deadlines;
 mod forward;
-mod held_bytes;
 mod own_instance;
 mod owner;
 mod question;

@@ -2,6 +2,8 @@
 
 use super::{ANSWER_BYTES_MAX, Peer, PeerContext, PeerKind, RESERVED_BYTES_MAX, ROUTED_LEN_MAX, SLICE_MS};
 use crate::mcp::{
+    calls::Resource,
+    owned_frame::OwnedFrame,
     read_batch::Deferred,
     reply::ReplyRoute,
     rpc::{Incoming, Malformed},
@@ -56,18 +58,11 @@ impl Peer {
         route: ReplyRoute,
     ) -> Deferred {
         Deferred {
-            text: text.to_owned(),
-            id: parsed.as_ref().ok().and_then(Incoming::id).map(Into::into),
+            frame: OwnedFrame::new(text, parsed.as_ref()).with_http_trace(self.context.http_trace()),
             may_wait_for_calls: may_begin_call(parsed),
             route,
             read_at: self.context.read_at(),
-            http_trace: self.context.http_trace(),
         }
-    }
-
-    /// Whether a call runs or is suspended that no frame may overtake.
-    pub(super) fn is_blocked_by_call(&self) -> bool {
-        self.context.calls.is_exclusive() || self.batch.is_suspended()
     }
 
     /// Whether a frame is handled now: no call blocks it, the connection does not pause, its client reads answers, and its
@@ -77,10 +72,10 @@ impl Peer {
             PeerKind::Connection => self.context.outbox.waiting_len(),
             PeerKind::HttpSession | PeerKind::Stateless => 0,
         };
-        let reserved = self.context.calls.reserved_answer_bytes();
+        let reserved = self.context.calls.held(Resource::AnswerBytes);
         let is_full = waiting_len >= ANSWER_BYTES_MAX || waiting_len + reserved >= RESERVED_BYTES_MAX;
         let is_paused = self.context.limits.is_read_paused() || self.pause.is_some();
-        !self.is_blocked_by_call() && !is_paused && !is_full && self.has_slice()
+        !self.context.calls.is_exclusive() && !is_paused && !is_full && self.has_slice()
     }
 
     /// Whether this frame, which was read now, is deferred. A request is not handled before those that wait for calls.
@@ -93,13 +88,9 @@ impl Peer {
     /// Whether further calls have to wait for the end of others. Over lines they wait; over other transports each call is
     /// refused, so that it fails at once.
     pub(super) fn waits_for_calls(&self) -> bool {
-        let PeerContext {
-            outbox,
-            calls,
-            forwarded_bytes,
-            ..
-        } = &*self.context;
-        outbox.has_lines() && (!calls.has_free_slot() || forwarded_bytes.get() >= FORWARDED_BYTES_MAX)
+        let PeerContext { outbox, calls, .. } = &*self.context;
+        let has_room = || calls.has_free_slot() && calls.held(Resource::RequestBytes) < FORWARDED_BYTES_MAX;
+        outbox.has_lines() && !has_room()
     }
 
     /// Whether the project has a slice of the worker left. A read that has begun has a slice of its own, so that frames that have

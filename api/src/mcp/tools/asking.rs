@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::{
     schema::{integer_schema, string_schema, with_description},
-    tool::{ASKING, IDEMPOTENT, PendingCall, Run, Tool, ToolCaller},
+    tool::{ASKING, Called, IDEMPOTENT, Tool, ToolCaller},
 };
 use crate::{
     mcp::reply::ReplyTo,
@@ -86,26 +86,28 @@ pub const CLARIFY: Tool = Tool {
     output: || (result_schema(), &["question_id", "state", "summary"]),
     acts_as_session: true,
     exclusive: false,
-    run: Run::Asking(clarify),
+    run: clarify,
 };
 
-fn clarify(caller: ToolCaller, mut arguments: Arguments<'_>, to: ReplyTo) -> Result<PendingCall, BrokerError> {
+fn clarify(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &ReplyTo) -> Result<Called, BrokerError> {
     let new = questions::read_question(&mut arguments)?;
     let longest = arguments.seconds("wait_seconds", WAIT_DEFAULT_SECONDS, WAIT_MAX.as_secs_f64())?;
     arguments.finish()?;
     let member = Arc::clone(caller.session()?);
     let wait = Wait::new(caller, to, longest);
-    Ok(wait.into_call(async move |wait| {
-        let content = Arc::new(new.content.clone());
-        let question = match wait.round().await? {
-            Some(question) => question,
-            None => wait.caller.project.ask(&member, new).await?.question,
-        };
-        if let Some(result) = wait.input_required(&question, &content) {
-            return Ok(result);
-        }
-        wait.answer_of(question, Some(content)).await
-    }))
+    Ok(wait
+        .into_call(async move |wait| {
+            let content = Arc::new(new.content.clone());
+            let question = match wait.round().await? {
+                Some(question) => question,
+                None => wait.caller.project.ask(&member, new).await?.question,
+            };
+            if let Some(result) = wait.input_required(&question, &content) {
+                return Ok(result);
+            }
+            wait.answer_of(question, Some(content)).await
+        })
+        .into())
 }
 
 /// `get_answer`.
@@ -131,10 +133,10 @@ pub const GET_ANSWER: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Asking(get_answer),
+    run: get_answer,
 };
 
-fn get_answer(caller: ToolCaller, mut arguments: Arguments<'_>, to: ReplyTo) -> Result<PendingCall, BrokerError> {
+fn get_answer(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &ReplyTo) -> Result<Called, BrokerError> {
     let id = questions::read_id(&mut arguments)?;
     let longest = arguments.seconds("wait_seconds", 0.0, WAIT_MAX.as_secs_f64())?;
     let is_cancelled = arguments.optional::<bool>("cancel")?.unwrap_or(false);
@@ -151,18 +153,20 @@ fn get_answer(caller: ToolCaller, mut arguments: Arguments<'_>, to: ReplyTo) -> 
         caller.session()?;
         let mut call = Wait::new(caller, to, longest).into_call(async |wait| wait.answers_of_all().await);
         call.has_page = longest.is_zero();
-        return Ok(call);
+        return Ok(call.into());
     };
     let wait = Wait::new(caller, to, longest);
-    Ok(wait.into_call(async move |wait| {
-        let question = if is_cancelled {
-            let reader = Reader::Asker(wait.caller.owner());
-            wait.caller.project.cancel_question(id, &reader, reason).await?
-        } else {
-            own_question(&wait.caller, id).await?
-        };
-        wait.answer_of(question, None).await
-    }))
+    Ok(wait
+        .into_call(async move |wait| {
+            let question = if is_cancelled {
+                let reader = Reader::Asker(wait.caller.owner());
+                wait.caller.project.cancel_question(id, &reader, reason).await?
+            } else {
+                own_question(&wait.caller, id).await?
+            };
+            wait.answer_of(question, None).await
+        })
+        .into())
 }
 
 /// `cancel_question`.
@@ -185,14 +189,14 @@ pub const CANCEL_QUESTION: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(cancel_question),
+    run: cancel_question,
 };
 
-fn cancel_question(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn cancel_question(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let id = questions::read_id(&mut arguments)?.ok_or_else(|| BrokerError::invalid("question_id", "required"))?;
     let reason = questions::read_reason(&mut arguments)?;
     arguments.finish()?;
-    Ok(PendingCall::new(async move {
+    Ok(Called::later(caller, async move |caller| {
         let reader = Reader::Asker(caller.owner());
         let question = caller.project.cancel_question(id, &reader, reason).await?;
         let state = question.closed().map_or("pending", |closed| closed.how.as_str());
@@ -224,10 +228,10 @@ pub const YAP: Tool = Tool {
     },
     acts_as_session: true,
     exclusive: false,
-    run: Run::Async(yap),
+    run: yap,
 };
 
-fn yap(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn yap(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let yap = NewYap {
         message: arguments.required_text("message")?.into_owned(),
         mode: arguments.text("mode")?.map(Into::into),
@@ -238,7 +242,7 @@ fn yap(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, 
     arguments.finish()?;
     yap.check()?;
     let member = Arc::clone(caller.session()?);
-    Ok(PendingCall::new(async move {
+    Ok(Called::later(caller, async move |caller| {
         let accepted = caller.project.yap(&member, yap).await?;
         Ok(json!({"yap_id": accepted.id, "shown_to": accepted.shown_to, "kept": true}).into())
     }))

@@ -4,16 +4,15 @@
 use actors::{
     gateway::BackendCommand,
     model::{BrokerError, Scope},
-    project::Lookup,
 };
 use serde_json::{Value, json};
 
 use super::{
     schema::{integer_schema, string_schema, strings_schema},
-    tool::{ADDITIVE, DESTRUCTIVE, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
+    tool::{ADDITIVE, Called, DESTRUCTIVE, READ_ONLY, Tool, ToolCaller},
 };
 use crate::{
-    mcp::reply::ToolResult,
+    mcp::reply::ReplyTo,
     verbs::{added_backends, arguments::Arguments, backends},
 };
 
@@ -41,17 +40,17 @@ pub const LIST_BACKENDS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Sync(list_backends),
+    run: list_backends,
 };
 
-fn list_backends(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Result<Lookup<ToolResult>, BrokerError> {
+fn list_backends(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let name = arguments.text("name")?;
     arguments.finish()?;
     let found = match &name {
         Some(name) => vec![backends::summary(&caller.project, name)?],
         None => backends::summaries(&caller.project),
     };
-    Ok(Lookup::Ready(Ok(json!({"backends": found}).into())))
+    Ok(Called::Answered(json!({"backends": found}).into()))
 }
 
 /// `restart_backend`.
@@ -65,10 +64,10 @@ pub const RESTART_BACKEND: Tool = Tool {
     output: || (backend_properties(), BACKEND_REQUIRED),
     acts_as_session: false,
     exclusive: false,
-    run: Run::Sync(restart_backend),
+    run: restart_backend,
 };
 
-fn restart_backend(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Result<Lookup<ToolResult>, BrokerError> {
+fn restart_backend(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let name = arguments.required_text("name")?;
     arguments.finish()?;
     let context = &caller.context;
@@ -79,7 +78,7 @@ fn restart_backend(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Result<
         .command_backend(&context.identity, &name, command, || {
             backends::command(&caller.project, &name, command)
         })?;
-    Ok(Lookup::Ready(Ok(backends::summary(&caller.project, &name)?.into())))
+    Ok(Called::Answered(backends::summary(&caller.project, &name)?.into()))
 }
 
 /// `add_backend`. Its list of arguments leaves out most keys: each is paid for in tokens.
@@ -101,13 +100,13 @@ pub const ADD_BACKEND: Tool = Tool {
     output: || (backend_properties(), BACKEND_REQUIRED),
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(add_backend),
+    run: add_backend,
 };
 
-fn add_backend(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn add_backend(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let name = arguments.required_text("name")?.into_owned();
     let table = added_backends::table_of(arguments)?;
-    Ok(PendingCall::new(async move {
+    Ok(Called::later(caller, async move |caller| {
         let context = &caller.context;
         let (admin, added) = (&context.service.admin, name.clone());
         let change = admin.change_backends(&context.identity, "backend.add", &name, async move |project| {
@@ -130,13 +129,13 @@ pub const REMOVE_BACKEND: Tool = Tool {
     output: || (json!({"removed": string_schema("")}), &["removed"]),
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(remove_backend),
+    run: remove_backend,
 };
 
-fn remove_backend(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn remove_backend(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let name = arguments.required_text("name")?.into_owned();
     arguments.finish()?;
-    Ok(PendingCall::new(async move {
+    Ok(Called::later(caller, async move |caller| {
         let context = &caller.context;
         let (admin, removed) = (&context.service.admin, name.clone());
         let change = admin.change_backends(&context.identity, "backend.remove", &name, async move |project| {

@@ -8,10 +8,10 @@ use serde_json::json;
 
 use super::{
     schema::{cursor_schema, integer_schema, limit_schema, string_schema, strings_schema},
-    tool::{ADDITIVE, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
+    tool::{ADDITIVE, Called, READ_ONLY, Tool, ToolCaller},
 };
 use crate::{
-    mcp::reply::ToolResult,
+    mcp::reply::{ReplyTo, ToolResult},
     verbs::{
         arguments::Arguments,
         dead_letters::{self, PAGE_LEN, PAGE_LEN_MAX, Redrive},
@@ -56,10 +56,10 @@ pub const LIST_DEAD_LETTERS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(list_dead_letters),
+    run: list_dead_letters,
 };
 
-fn list_dead_letters(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn list_dead_letters(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let reason = arguments.optional::<DeadLetterReason>("reason")?;
     let limit = arguments.bounded("limit", PAGE_LEN, 1, PAGE_LEN_MAX)?;
     let after = arguments
@@ -73,7 +73,7 @@ fn list_dead_letters(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result
         limit,
         ..DeadLetterQuery::default()
     };
-    Ok(PendingCall::page(async move {
+    Ok(Called::page(caller, async move |caller| {
         let room = caller.reservation().budget();
         let page = caller.project.dead_letters(query, &*room).await?;
         let write_message = |out: &mut Vec<u8>, letter: &DeadLetter| letter.message.write(out, letter.deliveries);
@@ -113,10 +113,10 @@ pub const REDRIVE_DEAD_LETTERS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(redrive_dead_letters),
+    run: redrive_dead_letters,
 };
 
-fn redrive_dead_letters(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn redrive_dead_letters(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let texts = read_ids(&mut arguments)?;
     let recipient = match arguments.text("recipient_id")? {
         None => None,
@@ -124,7 +124,7 @@ fn redrive_dead_letters(caller: ToolCaller, mut arguments: Arguments<'_>) -> Res
     };
     arguments.finish()?;
     let redrive = Redrive::new(texts)?;
-    Ok(PendingCall::new(async move {
+    Ok(Called::later(caller, async move |caller| {
         let recipient = match recipient {
             None => None,
             Some(recipient) => Some(recipient.answer().await?.record.id),

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::{
     schema::{cursor_schema, limit_schema, string_schema},
-    tool::{PendingCall, READ_ONLY, Run, Tool, ToolCaller},
+    tool::{Called, READ_ONLY, Tool, ToolCaller},
 };
 use crate::{
-    mcp::reply::ToolResult,
+    mcp::reply::{ReplyTo, ToolResult},
     verbs::{
         arguments::{Arguments, parse_search, parse_time},
         history::{parse_cursor, write_page},
@@ -56,10 +56,10 @@ pub const GET_THREAD: Tool = Tool {
     output: page_schema,
     acts_as_session: true,
     exclusive: false,
-    run: Run::Async(get_thread),
+    run: get_thread,
 };
 
-fn get_thread(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn get_thread(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let thread_id = arguments.required_text("thread_id")?.into_owned();
     check_thread_id("thread_id", &thread_id)?;
     let with_payloads = arguments.optional::<bool>("include_payloads")?.unwrap_or(false);
@@ -92,10 +92,10 @@ pub const SEARCH_MESSAGES: Tool = Tool {
     output: page_schema,
     acts_as_session: true,
     exclusive: false,
-    run: Run::Async(search_messages),
+    run: search_messages,
 };
 
-fn search_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn search_messages(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let query = arguments.text("query")?;
     let thread_id = arguments.text("thread_id")?.map(Cow::into_owned);
     match &thread_id {
@@ -124,12 +124,12 @@ fn search_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<P
 /// Reads the arguments of a page, and answers with the messages that the filter selects of those that the acting session
 /// sent or got.
 fn page_of(
-    caller: ToolCaller,
+    caller: &ToolCaller,
     mut arguments: Arguments<'_>,
     filter: MessageFilter,
     direction: Direction,
     with_payloads: bool,
-) -> Result<PendingCall, BrokerError> {
+) -> Result<Called, BrokerError> {
     let limit = arguments.bounded("limit", PAGE_LEN, 1, PAGE_LEN_MAX)?;
     let cursor = arguments.text("cursor")?;
     let after = cursor.map(|text| parse_cursor(&text)).transpose()?;
@@ -138,7 +138,7 @@ fn page_of(
         session: Some(caller.session()?.record.id),
         ..filter
     };
-    Ok(PendingCall::page(async move {
+    Ok(Called::page(caller, async move |caller| {
         let project = &caller.project;
         let page = project
             .envelopes(&filter, direction, after, limit, with_payloads)

@@ -25,7 +25,7 @@ use super::fixtures;
 use super::mirrored::{self, MirroredParameter};
 pub use asking::read_input;
 pub use receiving::read_acknowledgement;
-pub use tool::{AskingFn, AsyncFn, PendingCall, Run, Tool, ToolCaller};
+pub use tool::{Called, PendingCall, Tool, ToolCaller};
 
 /// All tools, in the order of `tools/list`.
 pub static TOOLS: &[Tool] = &[
@@ -110,12 +110,17 @@ pub fn asks_with_key(name: &str) -> bool {
 
 /// Whether an answer of a tool may hand over messages.
 pub fn hands_over_messages(name: &str) -> bool {
+    receives_messages(name) || asks(name)
+}
+
+/// Whether a tool asks people, and may ask its client as well.
+pub fn asks(name: &str) -> bool {
     let asking = [
         asking::CLARIFY.name,
         asking::GET_ANSWER.name,
         asking::PERMISSION_PROMPT.name,
     ];
-    receives_messages(name) || asking.contains(&name)
+    asking.contains(&name)
 }
 
 /// Whether a tool receives messages.

@@ -3,16 +3,15 @@
 use actors::{
     model::{BrokerError, Scope},
     negotiate::RequiredProtocol,
-    project::Lookup,
 };
 use serde_json::{Value, json};
 
 use super::{
     schema::{cursor_schema, string_schema, strings_schema},
-    tool::{READ_ONLY, Run, Tool, ToolCaller},
+    tool::{Called, READ_ONLY, Tool, ToolCaller},
 };
 use crate::{
-    mcp::reply::ToolResult,
+    mcp::reply::{ReplyTo, ToolResult},
     verbs::{arguments::Arguments, compatibility},
 };
 use common::json::JsonObject;
@@ -66,13 +65,14 @@ pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
     },
     acts_as_session: true,
     exclusive: false,
-    run: Run::Sync(negotiate_capabilities),
+    run: negotiate_capabilities,
 };
 
 fn negotiate_capabilities(
     caller: &ToolCaller,
     mut arguments: Arguments<'_>,
-) -> Result<Lookup<ToolResult>, BrokerError> {
+    _: &ReplyTo,
+) -> Result<Called, BrokerError> {
     let ids = arguments.optional::<Vec<String>>("session_ids")?;
     let target = match (arguments.text("target_session_id")?, ids) {
         (Some(target), None) => target,
@@ -102,10 +102,10 @@ fn negotiate_capabilities(
         return Err(BrokerError::invalid("required_protocols", text));
     }
     let caller = caller.clone();
-    Ok(caller.project.clone().resolve(&target).map(move |late| {
+    Called::once_known(caller.project.clone().resolve(&target).map(move |late| {
         let theirs = late.result?;
         let negotiation = caller.project.negotiate(caller.session()?, &theirs, &required);
-        Ok(json!(negotiation).into())
+        Ok(ToolResult::from(json!(negotiation)))
     }))
 }
 
@@ -142,10 +142,10 @@ pub const COMPATIBILITY_MATRIX: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Sync(compatibility_matrix),
+    run: compatibility_matrix,
 };
 
-fn compatibility_matrix(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Result<Lookup<ToolResult>, BrokerError> {
+fn compatibility_matrix(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let ids = arguments.optional::<Vec<String>>("session_ids")?;
     matrix_of(caller, arguments, ids)
 }
@@ -155,12 +155,12 @@ fn matrix_of(
     caller: &ToolCaller,
     mut arguments: Arguments<'_>,
     ids: Option<Vec<String>>,
-) -> Result<Lookup<ToolResult>, BrokerError> {
+) -> Result<Called, BrokerError> {
     let after = arguments
         .text("cursor")?
         .map(|text| compatibility::parse_cursor(&text))
         .transpose()?;
     arguments.finish()?;
     let page = compatibility::page(&caller.project, ids, after);
-    Ok(page.map(|late| late.result.map(ToolResult::from)))
+    Called::once_known(page.map(|late| late.result.map(ToolResult::from)))
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     schema::{cursor_schema, integer_schema, string_schema, strings_schema},
-    tool::{ADDITIVE, DESTRUCTIVE, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
+    tool::{ADDITIVE, Called, DESTRUCTIVE, IDEMPOTENT, READ_ONLY, Tool, ToolCaller},
 };
 use crate::{
     admin::{Administration, GRACE_MAX, ProjectFilter},
@@ -78,10 +78,10 @@ fn api_keys_schema() -> Value {
 
 /// A tool that calls the administration.
 fn admin_call<T: Serialize>(
-    caller: ToolCaller,
+    caller: &ToolCaller,
     call: impl AsyncFnOnce(&Administration, &Arc<Identity>) -> Result<T, BrokerError> + 'static,
-) -> PendingCall {
-    PendingCall::page(async move {
+) -> Called {
+    Called::page(caller, async move |caller| {
         let context = &caller.context;
         let result = call(&context.service.admin, &context.identity).await?;
         to_tool_result(&result)
@@ -134,7 +134,7 @@ pub const CREATE_PROJECT: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(|caller, mut arguments| {
+    run: |caller, mut arguments, _| {
         let wanted = NewProject {
             id: parse_required_id(&mut arguments, "project_id")?,
             name: arguments.required_text("name")?.into_owned(),
@@ -148,7 +148,7 @@ pub const CREATE_PROJECT: Tool = Tool {
         Ok(admin_call(caller, async move |admin, by| {
             admin.create(by, wanted).await
         }))
-    }),
+    },
 };
 
 /// `list_projects`.
@@ -174,7 +174,7 @@ pub const LIST_PROJECTS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(|caller, mut arguments| {
+    run: |caller, mut arguments, _| {
         let include_inactive = arguments.optional::<bool>("include_inactive")?.unwrap_or(false);
         let tags = arguments.optional::<BTreeSet<String>>("tags")?.unwrap_or_default();
         let after = parse_id(&mut arguments, "cursor")?;
@@ -186,7 +186,7 @@ pub const LIST_PROJECTS: Tool = Tool {
             after,
         };
         Ok(admin_call(caller, async move |admin, by| Ok(admin.list(by, &filter))))
-    }),
+    },
 };
 
 /// `get_project_info`.
@@ -213,13 +213,13 @@ pub const GET_PROJECT_INFO: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(|caller, mut arguments| {
+    run: |caller, mut arguments, _| {
         let id = parse_id(&mut arguments, "project_id")?;
         arguments.finish()?;
         Ok(admin_call(caller, async move |admin, by| {
             admin.show(by, id.as_ref()).await
         }))
-    }),
+    },
 };
 
 /// `rotate_project_keys`.
@@ -252,7 +252,7 @@ pub const ROTATE_PROJECT_KEYS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(|caller, mut arguments| {
+    run: |caller, mut arguments, _| {
         let id = parse_id(&mut arguments, "project_id")?.unwrap_or_else(|| caller.project.id().clone());
         let key = arguments.text("key_id")?.map(|text| KeyId::parse(&text)).transpose()?;
         let most = usize::try_from(GRACE_MAX.as_secs()).unwrap_or(usize::MAX);
@@ -262,7 +262,7 @@ pub const ROTATE_PROJECT_KEYS: Tool = Tool {
         Ok(admin_call(caller, async move |admin, by| {
             admin.rotate(by, &id, key, grace).await
         }))
-    }),
+    },
 };
 
 /// `grant_project_access`.
@@ -290,7 +290,7 @@ pub const GRANT_PROJECT_ACCESS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(|caller, mut arguments| {
+    run: |caller, mut arguments, _| {
         let target = parse_required_id(&mut arguments, "target_project_id")?;
         let protocols = arguments
             .optional::<BTreeSet<ProtocolName>>("allowed_protocols")?
@@ -301,7 +301,7 @@ pub const GRANT_PROJECT_ACCESS: Tool = Tool {
         Ok(admin_call(caller, async move |admin, by| {
             admin.grant(by, &id, target, protocols, rate).await
         }))
-    }),
+    },
 };
 
 /// `revoke_project_access`.
@@ -323,12 +323,12 @@ pub const REVOKE_PROJECT_ACCESS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(|caller, mut arguments| {
+    run: |caller, mut arguments, _| {
         let target = parse_required_id(&mut arguments, "target_project_id")?;
         arguments.finish()?;
         let id = caller.project.id().clone();
         Ok(admin_call(caller, async move |admin, by| {
             admin.revoke_grant(by, &id, &target).await
         }))
-    }),
+    },
 };

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{
     schema::{cursor_schema, limit_schema, string_schema, strings_schema, with_description},
-    tool::{IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
+    tool::{Called, IDEMPOTENT, READ_ONLY, Tool, ToolCaller},
 };
 use crate::{
-    mcp::reply::ToolResult,
+    mcp::reply::{ReplyTo, ToolResult},
     verbs::{
         arguments::Arguments,
         protocols::{self, PAGE_LEN, PAGE_LEN_MAX},
@@ -60,7 +60,7 @@ pub const REGISTER_PROTOCOL: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: true,
-    run: Run::Async(register_protocol),
+    run: register_protocol,
 };
 
 fn protocol_schema() -> Value {
@@ -75,10 +75,10 @@ fn protocol_schema() -> Value {
     })
 }
 
-fn register_protocol(caller: ToolCaller, arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn register_protocol(caller: &ToolCaller, arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let registered_by = caller.session.as_ref().map(|member| member.record.id);
     let definition = protocols::parse_definition(arguments, registered_by)?;
-    Ok(PendingCall::new(async move {
+    Ok(Called::later(caller, async move |caller| {
         let (answer, _) = protocols::register(&caller.project, definition).await?;
         Ok(answer.into())
     }))
@@ -112,10 +112,10 @@ pub const DISCOVER_PROTOCOLS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(discover_protocols),
+    run: discover_protocols,
 };
 
-fn discover_protocols(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn discover_protocols(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let version = arguments.text("version")?;
     let version = version.map(|text| protocols::parse_requirement(&text)).transpose()?;
     let query = DiscoverQuery {
@@ -132,7 +132,7 @@ fn discover_protocols(caller: ToolCaller, mut arguments: Arguments<'_>) -> Resul
     };
     let with_schema = arguments.optional::<bool>("include_schema")?.unwrap_or(false);
     arguments.finish()?;
-    Ok(PendingCall::page(async move {
+    Ok(Called::page(caller, async move |caller| {
         let page = caller.project.discover_protocols(&query)?;
         Ok(ToolResult::from(protocols::page(&page, with_schema)))
     }))

@@ -14,10 +14,14 @@ use serde_json::{Value, json};
 
 use super::{
     schema::{cursor_schema, integer_schema, limit_schema, string_schema, strings_schema, with_description},
-    tool::{DESTRUCTIVE, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
+    tool::{Called, DESTRUCTIVE, IDEMPOTENT, PendingCall, READ_ONLY, Tool, ToolCaller},
 };
 use crate::{
-    mcp::{binding::PeerKind, pending_receive::PendingReceive, reply::ToolResult},
+    mcp::{
+        binding::PeerKind,
+        pending_receive::PendingReceive,
+        reply::{ReplyTo, ToolResult},
+    },
     verbs::{
         WAIT_MAX,
         arguments::Arguments,
@@ -83,10 +87,10 @@ pub const RECEIVE_MESSAGES: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(receive_messages),
+    run: receive_messages,
 };
 
-fn receive_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn receive_messages(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let limit = arguments.bounded("limit", LIMIT_DEFAULT, 1, LIMIT_MAX)?;
     let wait: Duration = arguments.seconds("wait_seconds", 0.0, WAIT_MAX.as_secs_f64())?;
     let mode = match arguments.text("acknowledge")?.as_deref() {
@@ -115,6 +119,7 @@ fn receive_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
     };
     let call = receive.call.clone();
     let waiting = call.clone();
+    let caller = caller.for_later();
     let mut pending = PendingCall::page(async move {
         let room = caller.reservation().budget();
         let received = caller.project.receive_for_call(&call, &member, request, room).await?;
@@ -126,7 +131,7 @@ fn receive_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
     pending.wait_started = pending
         .may_wait
         .then(|| Box::pin(async move { waiting.until_waiting().await }) as _);
-    Ok(pending)
+    Ok(pending.into())
 }
 
 /// A receipt whose messages are already acknowledged is valid: its caller lost the answer and asks again.
@@ -192,17 +197,17 @@ pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(acknowledge_messages),
+    run: acknowledge_messages,
 };
 
-fn acknowledge_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn acknowledge_messages(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let texts = read_ids(&mut arguments)?;
     let outcome = read_outcome(&mut arguments)?;
     arguments.finish()?;
     let member = Arc::clone(caller.session()?);
     let (ids, mut unknown) = parse_ids(texts)?;
     let which = acknowledgement_of(ids, outcome)?;
-    Ok(PendingCall::new(async move {
+    Ok(Called::later(caller, async move |caller| {
         let done = caller.project.acknowledge(&member, which).await?;
         unknown.extend(done.unknown.iter().map(MessageId::to_string));
         Ok(json!({"acknowledged": done.acknowledged, "unknown": unknown}).into())
@@ -267,17 +272,17 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(get_message_status),
+    run: get_message_status,
 };
 
-fn get_message_status(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn get_message_status(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let text = arguments.required_text("message_id")?;
     let after = arguments.text("cursor")?;
     let after = after.map(|text| sessions::parse_cursor(&text)).transpose()?;
     arguments.finish()?;
     let not_known = || BrokerError::invalid("message_id", "no such message, or none that is remembered");
     let message = MessageId::parse(&text).ok_or_else(not_known)?;
-    Ok(PendingCall::page(async move {
+    Ok(Called::page(caller, async move |caller| {
         let mut recipients = caller.project.message_status(message).await?.ok_or_else(not_known)?;
         recipients.sort_unstable_by_key(|recipient| recipient.session);
         recipients.retain(|recipient| after.is_none_or(|after| recipient.session > after));

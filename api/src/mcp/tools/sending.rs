@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     schema::{integer_schema, string_schema, strings_schema, with_description},
-    tool::{ADDITIVE, Run, Tool, ToolCaller},
+    tool::{ADDITIVE, Called, Tool, ToolCaller},
 };
 use crate::{
     mcp::{
@@ -85,7 +85,7 @@ pub const SEND_MESSAGE: Tool = Tool {
     },
     acts_as_session: true,
     exclusive: false,
-    run: Run::Submit(send_message),
+    run: send_message,
 };
 
 /// `broadcast_message`.
@@ -147,14 +147,10 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
     },
     acts_as_session: true,
     exclusive: false,
-    run: Run::Submit(broadcast_message),
+    run: broadcast_message,
 };
 
-fn send_message(
-    caller: &ToolCaller,
-    mut arguments: Arguments<'_>,
-    to: ReplyTo,
-) -> Result<Lookup<ToolSend>, BrokerError> {
+fn send_message(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &ReplyTo) -> Result<Called, BrokerError> {
     let recipient = arguments.required_text("recipient_id")?;
     let wait_goal = sending::parse_wait(&mut arguments)?;
     let keeps_for_unknown = sending::parse_if_unknown(&mut arguments)?;
@@ -167,20 +163,20 @@ fn send_message(
     let prepared = caller.project.prepare_direct(&sender, &recipient, &request);
     let context = &caller.context;
     context.identity.charge_work(request.work.spent());
-    let mut reply = SendReply::direct(to, sender);
+    let mut reply = SendReply::direct(to.clone(), sender);
     reply.wait_goal = wait_goal;
     reply.call_slot = call_slot;
     match prepared {
         Lookup::Ready(prepared) => {
             let prepared = prepared.map_err(|error| audit_refusal(context, &recipient, error))?;
             reply.idempotency_key = common.headers.idempotency_key;
-            Ok(Lookup::Ready(Ok(ToolSend::direct(prepared, reply, &caller.project))))
+            Ok(ToolSend::direct(prepared, reply, &caller.project).into())
         }
         Lookup::Pending(prepared) => {
             let (context, recipient) = (Rc::clone(context), recipient.into_owned());
             let project = caller.project.clone();
             reply.idempotency_key = common.headers.idempotency_key;
-            Ok(Lookup::Pending(prepared.map(move |late| {
+            Called::once_known(Lookup::Pending(prepared.map(move |late| {
                 context.identity.charge_work(late.work);
                 let prepared = late.result;
                 let prepared = prepared.map_err(|error| audit_refusal(&context, &recipient, error))?;
@@ -194,11 +190,7 @@ fn audit_refusal(context: &PeerContext, recipient: &str, error: BrokerError) -> 
     sending::audit_isolation_refusal(context.service.admin.audit(), &context.identity, recipient, error)
 }
 
-fn broadcast_message(
-    caller: &ToolCaller,
-    mut arguments: Arguments<'_>,
-    to: ReplyTo,
-) -> Result<Lookup<ToolSend>, BrokerError> {
+fn broadcast_message(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &ReplyTo) -> Result<Called, BrokerError> {
     let filter = sending::parse_filter(&mut arguments)?;
     let common = MessageArguments::parse(&mut arguments, caller.context.service.payload_len_max)?;
     arguments.finish()?;
@@ -207,9 +199,9 @@ fn broadcast_message(
     let prepared = caller.project.prepare_broadcast(&sender, filter, &request);
     let identity = Arc::clone(&caller.context.identity);
     identity.charge_work(request.work.spent());
-    let mut reply = SendReply::broadcast(to, sender);
+    let mut reply = SendReply::broadcast(to.clone(), sender);
     reply.idempotency_key = common.headers.idempotency_key;
-    Ok(prepared.map(move |late| {
+    Called::once_known(prepared.map(move |late| {
         identity.charge_work(late.work);
         Ok(ToolSend {
             dispatch: PreparedSend::Local(late.result?),

@@ -13,17 +13,24 @@ use actors::{
         ALIASES_LEN_MAX, BrokerError, Capabilities, HUMAN_KIND, MIN_INTERVAL_MAX, ProtocolName, Scope, SessionName,
         WakeFor, WakePreference,
     },
-    project::{Lookup, Registered, Registration, SessionQuery},
+    project::{ProjectHandle, Registered, Registration, SessionQuery},
+    session::Member,
 };
+use futures_util::FutureExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
     schema::{cursor_schema, integer_schema, limit_schema, string_schema, strings_schema},
-    tool::{IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
+    tool::{Called, IDEMPOTENT, PendingCall, READ_ONLY, Tool, ToolCaller},
 };
 use crate::{
-    mcp::{binding::PeerKind, context::PeerContext, prompts::quoted, reply::ToolResult},
+    mcp::{
+        binding::PeerKind,
+        context::PeerContext,
+        prompts::quoted,
+        reply::{ReplyTo, ToolResult},
+    },
     verbs::{
         arguments::{Arguments, VersionArgument},
         sessions::{self, PAGE_LEN, PAGE_LEN_MAX},
@@ -98,7 +105,7 @@ pub const REGISTER_SESSION: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: true,
-    run: Run::Async(register_session),
+    run: register_session,
 };
 
 fn wake_schema() -> Value {
@@ -121,7 +128,7 @@ fn parse_aliases(texts: Vec<String>) -> Result<Vec<SessionName>, BrokerError> {
     texts.iter().map(parse).collect()
 }
 
-fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn register_session(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let name = arguments
         .text("name")?
         .map(|name| SessionName::parse(&name))
@@ -168,31 +175,25 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
         only_sends: false,
     };
     let registered = Rc::clone(&context);
-    Ok(PendingCall {
-        answer: Box::pin(async move {
-            // Withdrawn before the registration: a take-over by a later registration must not be lost.
-            context.outbox.clear_taken_over();
-            let done = caller.project.register(registration).await?;
-            let member = Arc::clone(&done.member);
-            if current != Some(member.record.id) {
-                context.log_joined(&member, done.resumed);
-            }
-            context.binding.set_member(Arc::clone(&member));
-            caller.project.refresh_waiting(&[member]).await;
-            Ok(registration_result(&context, &done).into())
-        }),
-        // Messages are pushed after the answer, because the client does not know its session id before.
-        after_answer: Some(Box::pin(async move {
-            if let Some(member) = registered.binding.member() {
-                registered.bind_session(member);
-            }
-        })),
-        receive: None,
-        may_wait: false,
-        has_page: false,
-        wait_started: None,
-        hurry: None,
-    })
+    let mut call = PendingCall::new(async move {
+        // Withdrawn before the registration: a take-over by a later registration must not be lost.
+        context.outbox.clear_taken_over();
+        let done = context.project.register(registration).await?;
+        let member = Arc::clone(&done.member);
+        if current != Some(member.record.id) {
+            context.log_joined(&member, done.resumed);
+        }
+        context.binding.set_member(Arc::clone(&member));
+        context.project.refresh_waiting(&[member]).await;
+        Ok(registration_result(&context, &done).into())
+    });
+    // Messages are pushed after the answer, because the client does not know its session id before.
+    call.after_answer = Some(Box::pin(async move {
+        if let Some(member) = registered.binding.member() {
+            registered.bind_session(member);
+        }
+    }));
+    Ok(call.into())
 }
 
 /// The capabilities that a caller may declare. Unlike the stored form, it refuses unknown members, which are mistakes.
@@ -274,20 +275,31 @@ pub const HEARTBEAT: Tool = Tool {
     },
     acts_as_session: true,
     exclusive: false,
-    run: Run::Sync(|caller, arguments| {
-        arguments.finish()?;
-        let member = caller.session()?;
-        member.touch(caller.project.settings().presence, actors::clock::now());
-        // Idle agents call this often, so it is written by hand; nothing in it needs escapes.
-        let answer = format!(
-            r#"{{"status":"{}","last_heartbeat":"{}","queue_size":{}}}"#,
-            caller.project.status(member).as_str(),
-            rfc3339_text(member.shared.last_seen_unix_ms()),
-            member.shared.waiting(),
-        );
-        Ok(Lookup::Ready(Ok(ToolResult::from(answer.into_bytes()))))
-    }),
+    run: heartbeat,
 };
+
+fn heartbeat(caller: &ToolCaller, arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
+    arguments.finish()?;
+    let member = caller.session()?;
+    member.touch(caller.project.settings().presence, actors::clock::now());
+    let Some(refreshing) = caller.project.refresh_waiting_if_unknown(member) else {
+        return Ok(Called::Answered(alive(&caller.project, member)));
+    };
+    let (project, member) = (caller.project.clone(), Arc::clone(member));
+    let answer = refreshing.map(move |()| Ok(Called::Answered(alive(&project, &member))));
+    Ok(Called::Waits(answer.boxed_local()))
+}
+
+/// Idle agents ask for this often, so it is written by hand; nothing in it needs escapes.
+fn alive(project: &ProjectHandle, member: &Member) -> ToolResult {
+    let answer = format!(
+        r#"{{"status":"{}","last_heartbeat":"{}","queue_size":{}}}"#,
+        project.status(member).as_str(),
+        rfc3339_text(member.shared.last_seen_unix_ms()),
+        member.shared.waiting(),
+    );
+    ToolResult::from(answer.into_bytes())
+}
 
 /// `disconnect_session`.
 pub const DISCONNECT_SESSION: Tool = Tool {
@@ -306,10 +318,10 @@ pub const DISCONNECT_SESSION: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: true,
-    run: Run::Async(|caller, arguments| {
+    run: |caller, arguments, _| {
         arguments.finish()?;
         let member = Arc::clone(caller.session()?);
-        Ok(PendingCall::new(async move {
+        Ok(Called::later(caller, async move |caller| {
             let mut queue_size = caller.project.disconnect(&member).await?;
             if caller.project.refresh_waiting(&[Arc::clone(&member)]).await {
                 queue_size = member.shared.waiting();
@@ -318,7 +330,7 @@ pub const DISCONNECT_SESSION: Tool = Tool {
             caller.context.apply_subscriptions();
             Ok(json!({"status": "disconnected", "queue_size": queue_size}).into())
         }))
-    }),
+    },
 };
 
 /// `list_sessions`.
@@ -360,10 +372,10 @@ pub const LIST_SESSIONS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Async(list_sessions),
+    run: list_sessions,
 };
 
-fn list_sessions(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+fn list_sessions(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     let status = sessions::parse_status(arguments.text("status")?.as_deref())?;
     let after = arguments.text("cursor")?;
     let after = after.map(|text| sessions::parse_cursor(&text)).transpose()?;
@@ -380,7 +392,7 @@ fn list_sessions(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<Pen
     };
     let with_capabilities = arguments.optional::<bool>("include_capabilities")?.unwrap_or(false);
     arguments.finish()?;
-    Ok(PendingCall::page(async move {
+    Ok(Called::page(caller, async move |caller| {
         let page = sessions::list(&caller.project, &query, with_capabilities).await;
         Ok(ToolResult::from(page))
     }))

@@ -1,4 +1,4 @@
-//! What a tool is: its description, the ways in which it runs, and its caller.
+//! What a tool is: its description, how it runs, and its caller.
 
 use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
@@ -7,7 +7,7 @@ use actors::{
     project::{Lookup, ProjectHandle},
     session::Member,
 };
-use futures_util::future::LocalBoxFuture;
+use futures_util::{FutureExt, TryFutureExt, future::LocalBoxFuture};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -15,7 +15,6 @@ use super::schema::{integer_schema, object_schema, string_schema};
 use crate::mcp::{
     answer_reservation::AnswerReservation,
     context::PeerContext,
-    interactive::InteractiveFn,
     pending_receive::PendingReceive,
     reply::{ReplyTo, ToolResult},
     send_reply::ToolSend,
@@ -39,33 +38,74 @@ pub struct Tool {
     pub acts_as_session: bool,
     /// Later frames of the connection wait until the call has ended.
     pub exclusive: bool,
-    /// How it runs.
-    pub run: Run,
+    /// Runs it.
+    pub run: RunFn,
 }
 
-/// A tool that answers at once, or once a lookup on a shared store has ended.
-pub type SyncFn = fn(&ToolCaller, Arguments<'_>) -> Result<Lookup<ToolResult>, BrokerError>;
-/// A tool that answers later, during other calls of the connection.
-pub type AsyncFn = fn(ToolCaller, Arguments<'_>) -> Result<PendingCall, BrokerError>;
-/// A tool that prepares a message, which is submitted with the others of its read.
-pub type SubmitFn = fn(&ToolCaller, Arguments<'_>, ReplyTo) -> Result<Lookup<ToolSend>, BrokerError>;
+/// Runs a tool for a request.
+pub type RunFn = fn(&ToolCaller, Arguments<'_>, &ReplyTo) -> Result<Called, BrokerError>;
 
-/// A tool that answers later and says meanwhile how far it is, to the request that called it.
-pub type AskingFn = fn(ToolCaller, Arguments<'_>, ReplyTo) -> Result<PendingCall, BrokerError>;
+/// What a tool has made of a call.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most calls send a message; boxing it would cost an allocation each"
+)]
+pub enum Called {
+    /// The answer.
+    Answered(ToolResult),
+    /// A message, which is submitted with the others of its read.
+    Prepared(ToolSend),
+    /// It answers later, during other calls of the connection.
+    Runs(PendingCall),
+    /// It needs something first, usually what another replica may know. No later frame of the connection overtakes it.
+    Waits(LocalBoxFuture<'static, Result<Called, BrokerError>>),
+}
 
-/// How a tool runs.
-#[derive(Clone, Copy)]
-pub enum Run {
-    /// See [`SyncFn`].
-    Sync(SyncFn),
-    /// See [`AsyncFn`].
-    Async(AsyncFn),
-    /// See [`SubmitFn`].
-    Submit(SubmitFn),
-    /// See [`AskingFn`].
-    Asking(AskingFn),
-    /// It interacts with its caller while it runs.
-    Interactive(InteractiveFn),
+impl From<ToolResult> for Called {
+    fn from(result: ToolResult) -> Self {
+        Self::Answered(result)
+    }
+}
+
+impl From<ToolSend> for Called {
+    fn from(send: ToolSend) -> Self {
+        Self::Prepared(send)
+    }
+}
+
+impl From<PendingCall> for Called {
+    fn from(call: PendingCall) -> Self {
+        Self::Runs(call)
+    }
+}
+
+impl Called {
+    /// A call with a short answer that comes soon.
+    pub(super) fn later(
+        caller: &ToolCaller,
+        answer: impl AsyncFnOnce(ToolCaller) -> Result<ToolResult, BrokerError> + 'static,
+    ) -> Self {
+        PendingCall::new(answer(caller.for_later())).into()
+    }
+
+    /// A call that answers with a page of a list.
+    pub(super) fn page(
+        caller: &ToolCaller,
+        answer: impl AsyncFnOnce(ToolCaller) -> Result<ToolResult, BrokerError> + 'static,
+    ) -> Self {
+        PendingCall::page(answer(caller.for_later())).into()
+    }
+
+    /// What comes of a lookup: now, or once it has an answer.
+    ///
+    /// # Errors
+    /// Those of the lookup.
+    pub(super) fn once_known<T: Into<Self> + 'static>(lookup: Lookup<T>) -> Result<Self, BrokerError> {
+        match lookup {
+            Lookup::Ready(found) => found.map(Into::into),
+            Lookup::Pending(found) => Ok(Self::Waits(found.answer().map_ok(Into::into).boxed_local())),
+        }
+    }
 }
 
 /// A call that answers later.
@@ -160,7 +200,7 @@ pub(super) const DESTRUCTIVE: Hints = Hints {
 impl Tool {
     /// A fixture of the conformance suite, which lists itself.
     #[cfg(feature = "conformance-fixtures")]
-    pub const fn fixture(name: &'static str, run: InteractiveFn) -> Self {
+    pub const fn fixture(name: &'static str) -> Self {
         Self {
             name,
             title: "",
@@ -171,7 +211,7 @@ impl Tool {
             output: || (Value::Null, &[]),
             acts_as_session: false,
             exclusive: false,
-            run: Run::Interactive(run),
+            run: |_, _, _| Err(BrokerError::unavailable()),
         }
     }
 
@@ -249,7 +289,8 @@ pub struct ToolCaller {
     pub project: ProjectHandle,
     /// The session that the call acts as.
     pub session: Option<Arc<Member>>,
-    pub(super) context: Rc<PeerContext>,
+    /// What the calls of its peer share.
+    pub context: Rc<PeerContext>,
     /// Created for answers that may be long.
     reservation: OnceCell<Rc<AnswerReservation>>,
 }
@@ -263,6 +304,12 @@ impl ToolCaller {
             context: Rc::clone(context),
             reservation: OnceCell::new(),
         }
+    }
+
+    /// The caller for a call that answers later: both share the reservation.
+    pub(super) fn for_later(&self) -> Self {
+        self.reservation();
+        self.clone()
     }
 
     /// The reservation for the answer, empty at first.

@@ -25,7 +25,7 @@ use crate::{
         reply::{ReplyTo, ResultForm, ToolResult},
         tools::{
             schema::{string_schema, with_description},
-            tool::{ASKING, PendingCall, Run, Tool, ToolCaller},
+            tool::{ASKING, Called, Tool, ToolCaller},
         },
     },
     verbs::{arguments::Arguments, questions::PERMISSION_KEYS},
@@ -68,14 +68,10 @@ pub const PERMISSION_PROMPT: Tool = Tool {
     },
     acts_as_session: true,
     exclusive: false,
-    run: Run::Asking(permission_prompt),
+    run: permission_prompt,
 };
 
-fn permission_prompt(
-    caller: ToolCaller,
-    mut arguments: Arguments<'_>,
-    to: ReplyTo,
-) -> Result<PendingCall, BrokerError> {
+fn permission_prompt(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &ReplyTo) -> Result<Called, BrokerError> {
     let tool = arguments.required_text("tool_name")?;
     let id = arguments.text("tool_use_id")?;
     for (name, text) in [("tool_name", Some(&tool)), ("tool_use_id", id.as_ref())] {
@@ -96,24 +92,26 @@ fn permission_prompt(
     let new = question_about(&tool, &parsed, id.map(|id| key_of(&id, &tool, input.as_str())));
     arguments.finish()?;
     let wait = Wait::new(caller, to, WAIT);
-    Ok(wait.into_call(async move |wait| {
-        let member = asker(&wait.caller).await?;
-        let question = wait.caller.project.ask(&member, new).await?.question;
-        let (mut question, end) = wait.until_end(question, WAIT, None).await?;
-        if question.is_open() {
-            // The tool is denied now, so that no person allows it later.
-            let reader = Reader::Asker(wait.caller.owner());
-            let reason = Some("the call that asked has ended".to_owned());
-            question = wait
-                .caller
-                .project
-                .cancel_question(question.id, &reader, reason)
-                .await?;
-        }
-        let mut result = ToolResult::of_form(decision(&question, end, &input), ResultForm::ExactText);
-        result.notices = PendingNotices::of(&wait.caller.project, &member, [&question]);
-        Ok(result)
-    }))
+    Ok(wait
+        .into_call(async move |wait| {
+            let member = asker(&wait.caller).await?;
+            let question = wait.caller.project.ask(&member, new).await?.question;
+            let (mut question, end) = wait.until_end(question, WAIT, None).await?;
+            if question.is_open() {
+                // The tool is denied now, so that no person allows it later.
+                let reader = Reader::Asker(wait.caller.owner());
+                let reason = Some("the call that asked has ended".to_owned());
+                question = wait
+                    .caller
+                    .project
+                    .cancel_question(question.id, &reader, reason)
+                    .await?;
+            }
+            let mut result = ToolResult::of_form(decision(&question, end, &input), ResultForm::ExactText);
+            result.notices = PendingNotices::of(&wait.caller.project, &member, [&question]);
+            Ok(result)
+        })
+        .into())
 }
 
 /// The session that asks. Claude Code itself makes this call and passes no `session_id`: a stateless one gets a session

@@ -55,10 +55,10 @@ pub enum WaitEnd {
 
 impl Wait {
     /// A call that waits so long at most, from now on.
-    pub fn new(caller: ToolCaller, to: ReplyTo, longest: Duration) -> Self {
+    pub fn new(caller: &ToolCaller, to: &ReplyTo, longest: Duration) -> Self {
         Self {
-            caller,
-            to,
+            caller: caller.for_later(),
+            to: to.clone(),
             hurry: Rc::default(),
             started: Instant::now(),
             longest,
