@@ -5,7 +5,11 @@ use actors::{
     clock::millis,
     faults,
     model::{MessageId, ProjectId, ReplicaId, SessionId},
-    storage::Retention,
+    storage::{
+        COPY_BYTES, DRAFTS_MAX, HELD_YAPS_BYTES_MAX, HELD_YAPS_MAX, OPEN_BYTES_DIVISOR, OPEN_MAX, OPEN_OF_SESSION_MAX,
+        QUESTION_BYTES, REPORT_BYTES_MAX, REPORT_CLAIM, REPORT_LEN_MAX, Retention, SESSION_BYTES_DIVISOR,
+        YAP_BACKDATE_MAX, YAPS_BYTES_MAX, YAPS_MAX, YAPS_RETENTION,
+    },
 };
 use deadpool_redis::redis::{Cmd, Script, cmd};
 use uuid::Uuid;
@@ -63,7 +67,7 @@ impl Library {
     pub fn operations() -> Self {
         let blocks = FILES.map(|(file, block)| format!("do -- {file}.lua\n{block}end\n"));
         let version = faults::text("FAULT_LIBRARY_VERSION").map(|version| format!("-- {version}\n"));
-        let code = COMMON.to_owned() + &blocks.concat() + &version.unwrap_or_default();
+        let code = contract() + COMMON + &blocks.concat() + &version.unwrap_or_default();
         let hash = Script::new(&code).get_hash().to_owned();
         let name = format!("mcp_broker_{hash}");
         Self {
@@ -95,6 +99,36 @@ impl Library {
         command.arg("LIST").arg("LIBRARYNAME").arg(&self.name);
         command
     }
+}
+
+/// The bounds of the contract, which hold in all storages, as a table of the library.
+fn contract() -> String {
+    macro_rules! named {
+        ($($bound:ident),*) => { [$((stringify!($bound), $bound as u64)),*] };
+    }
+    let bounds = named!(
+        COPY_BYTES,
+        QUESTION_BYTES,
+        OPEN_OF_SESSION_MAX,
+        OPEN_MAX,
+        OPEN_BYTES_DIVISOR,
+        SESSION_BYTES_DIVISOR,
+        DRAFTS_MAX,
+        HELD_YAPS_MAX,
+        HELD_YAPS_BYTES_MAX,
+        YAPS_MAX,
+        YAPS_BYTES_MAX,
+        REPORT_LEN_MAX,
+        REPORT_BYTES_MAX
+    );
+    let times = [
+        ("YAPS_RETENTION_MS", millis(YAPS_RETENTION)),
+        ("YAP_BACKDATE_MS", millis(YAP_BACKDATE_MAX)),
+        ("REPORT_CLAIM_MS", millis(REPORT_CLAIM)),
+    ];
+    let members = bounds.iter().chain(&times);
+    let members: Vec<_> = members.map(|(name, bound)| format!("{name} = {bound}")).collect();
+    format!("local contract = {{ {} }}\n", members.join(", "))
 }
 
 /// The arguments that are the same in each call for a project.

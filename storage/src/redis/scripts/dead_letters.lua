@@ -7,8 +7,9 @@
 --       reported, and since when)
 
 local COPY_BYTES = usage.COPY_BYTES
--- What one report names, and for how long one caller has it (actors/src/storage/dead_letters.rs).
-local REPORT_LEN_MAX, REPORT_BYTES_MAX, REPORT_CLAIM_MS = 100, 1048576, 10000
+-- What one report names, and for how long one caller has it.
+local REPORT_LEN_MAX, REPORT_BYTES_MAX = contract.REPORT_LEN_MAX, contract.REPORT_BYTES_MAX
+local REPORT_CLAIM_MS = contract.REPORT_CLAIM_MS
 
 -- How many messages the call has given up, by reason.
 local counts

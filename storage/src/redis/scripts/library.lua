@@ -17,6 +17,8 @@
 --         progress of tracked messages: id, status; then the witness (timeline.lua). A batch that was refused because
 --         it belongs to an older data set gets the witness alone.
 
+-- Before this text comes the table 'contract', with the bounds that hold in all storages (library.rs).
+
 local ARGV
 local PREFIX, CHANNEL, WAKEUP_HEAD, WAKEUP_TAIL, PROGRESS_HEAD, PROGRESS_TAIL, DELIVERY_HEAD, REPLICA, BATCH
 -- The number of the database and the id of the broker whose data it holds. The databases of a server share one library:

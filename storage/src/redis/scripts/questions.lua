@@ -9,10 +9,9 @@
 --       bytes), drafts (hash: question and person -> text), drafts:people (hash: question -> people, each on a line),
 --       consoles (hash: replica -> end of their time, consoles)
 
--- Bounds of the contract (actors/src/storage/questions.rs).
-local OPEN_OF_SESSION_MAX, OPEN_MAX, DRAFTS_MAX, OPEN_BYTES_DIVISOR, SESSION_BYTES_DIVISOR = 100, 2000, 32, 2, 8
--- Bytes that a question costs beside its record, its content and its drafts.
-local QUESTION_BYTES = 256
+local OPEN_OF_SESSION_MAX, OPEN_MAX, DRAFTS_MAX = contract.OPEN_OF_SESSION_MAX, contract.OPEN_MAX, contract.DRAFTS_MAX
+local OPEN_BYTES_DIVISOR, SESSION_BYTES_DIVISOR = contract.OPEN_BYTES_DIVISOR, contract.SESSION_BYTES_DIVISOR
+local QUESTION_BYTES = contract.QUESTION_BYTES
 -- Closed questions that one call forgets because of their age.
 local SWEEP_LEN_MAX = 1000
 -- Of a question: its revision, its bytes with those of its drafts, those of its drafts; then the session that asks, and

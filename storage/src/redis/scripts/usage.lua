@@ -6,7 +6,7 @@
 --
 -- Keys  inboxes (field totals), copies, messages
 
-usage.COPY_BYTES, usage.FIELD = 128, 'totals'
+usage.COPY_BYTES, usage.FIELD = contract.COPY_BYTES, 'totals'
 local COPY_BYTES = usage.COPY_BYTES
 local TOTALS = '>dddd'
 

@@ -8,9 +8,9 @@
 --       its order), yaps:arrivals (sorted set: place by arrival), yaps:senders (sorted set: sender by the time of its last
 --       yap), yaps:shown (list: SHOWN and yap, the oldest first)
 
--- Bounds of the contract (actors/src/storage/questions.rs).
-local HELD_MAX, HELD_BYTES_MAX, SHOWN_MAX, SHOWN_BYTES_MAX = 5000, 16 * 1048576, 1000, 4 * 1048576
-local RETENTION_MS, BACKDATE_MAX_MS = 86400000, 5000
+local HELD_MAX, HELD_BYTES_MAX = contract.HELD_YAPS_MAX, contract.HELD_YAPS_BYTES_MAX
+local SHOWN_MAX, SHOWN_BYTES_MAX = contract.YAPS_MAX, contract.YAPS_BYTES_MAX
+local RETENTION_MS, BACKDATE_MAX_MS = contract.YAPS_RETENTION_MS, contract.YAP_BACKDATE_MS
 -- Yaps that one call releases.
 local RELEASE_MAX = 500
 local PLACE = '>dc16d'
