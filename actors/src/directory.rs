@@ -6,11 +6,12 @@ use std::{
     borrow::{Borrow, Cow},
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use crate::{
     clock::Now,
+    locked::RwLocked,
     model::{CapabilityFilter, PresenceTimeouts, ProtocolName, SessionId, SessionName, SessionRecord, SessionStatus},
     session::Member,
 };
@@ -20,7 +21,7 @@ pub use sorted::{SessionOrder, SessionSort, SortKey, SortedPage, SortedPlace};
 /// The sessions of a project. Only the project's actor writes it; reads take no actor.
 pub struct Directory {
     presence: PresenceTimeouts,
-    members: RwLock<Members>,
+    members: RwLocked<Members>,
 }
 
 #[derive(Default)]
@@ -129,23 +130,23 @@ impl Directory {
     pub(crate) fn new(presence: PresenceTimeouts) -> Self {
         Self {
             presence,
-            members: RwLock::default(),
+            members: RwLocked::default(),
         }
     }
 
     /// The session with this id.
     pub fn by_id(&self, id: SessionId) -> Option<Arc<Member>> {
-        self.read().by_id.get(&id).cloned()
+        self.members.read().by_id.get(&id).cloned()
     }
 
     /// The session with this name.
     pub fn by_name(&self, name: &str) -> Option<Arc<Member>> {
-        self.read().by_name.get(name).cloned()
+        self.members.read().by_name.get(name).cloned()
     }
 
     /// The session with this name or alias, in its normal form or as it was stored.
     pub fn by_name_or_alias(&self, name: &str) -> Option<Arc<Member>> {
-        let members = self.read();
+        let members = self.members.read();
         let named = |name: &str| {
             let by_alias = || members.by_id.get(members.by_alias.get(name)?);
             members.by_name.get(name).or_else(by_alias).cloned()
@@ -167,7 +168,7 @@ impl Directory {
 
     /// The newest session of a conversation that is wanted.
     pub fn newest_of(&self, conversation: &str, is_wanted: impl Fn(&Member) -> bool) -> Option<Arc<Member>> {
-        let members = self.read();
+        let members = self.members.read();
         let of_conversation = members.by_conversation.get(conversation)?.iter().rev();
         let mut found = of_conversation.filter_map(|id| members.by_id.get(id));
         found.find(|member| is_wanted(member)).cloned()
@@ -175,7 +176,7 @@ impl Directory {
 
     /// Names similar to this text, best match first.
     pub fn similar(&self, text: &str) -> Vec<String> {
-        let members = self.read();
+        let members = self.members.read();
         let names = members.by_name.keys().chain(members.by_alias.keys());
         let names = names.take(SIMILAR_CANDIDATES_MAX).map(Borrow::borrow);
         similar_names(text, names)
@@ -183,7 +184,7 @@ impl Directory {
 
     /// The number of sessions.
     pub fn len(&self) -> usize {
-        self.read().by_id.len()
+        self.members.read().by_id.len()
     }
 
     /// Whether the project has no sessions.
@@ -193,12 +194,12 @@ impl Directory {
 
     /// All sessions, in order of creation.
     pub fn all(&self) -> Vec<Arc<Member>> {
-        self.read().in_order.values().cloned().collect()
+        self.members.read().in_order.values().cloned().collect()
     }
 
     /// Calls `each` for every session, in order of creation. Writers wait until it returns.
     pub(crate) fn for_each(&self, mut each: impl FnMut(&Member)) {
-        for member in self.read().in_order.values() {
+        for member in self.members.read().in_order.values() {
             each(member);
         }
     }
@@ -206,12 +207,12 @@ impl Directory {
     /// The number of active sessions.
     pub fn active_len(&self, now: Now) -> usize {
         let active = |member: &&Arc<Member>| member.status(self.presence, now) == SessionStatus::Active;
-        self.read().in_order.values().filter(active).count()
+        self.members.read().in_order.values().filter(active).count()
     }
 
     /// The sessions that match, in order of creation, and whether more follow.
     pub fn list(&self, query: &SessionQuery, now: Now) -> (Vec<Arc<Member>>, bool) {
-        let members = self.read();
+        let members = self.members.read();
         let start = query.after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut fitting = members
             .in_order
@@ -232,7 +233,7 @@ impl Directory {
             protocol,
             version,
         } = wanted;
-        let members = self.read();
+        let members = self.members.read();
         let mut audience = Vec::with_capacity(members.in_order.len());
         let mut skipped = 0;
         for member in members.in_order.values().filter(|member| member.record.id != *sender) {
@@ -256,7 +257,7 @@ impl Directory {
     /// Applies one membership change. Returns false if `version` is not the next one: a change was missed, and a
     /// resync is needed.
     pub(crate) fn note_version(&self, version: u64) -> bool {
-        let mut members = self.write();
+        let mut members = self.members.write();
         members.announced_version = members.announced_version.max(version);
         if version == members.version + 1 {
             members.version = version;
@@ -266,18 +267,18 @@ impl Directory {
 
     /// The highest roster version that a frame has announced.
     pub(crate) fn announced_version(&self) -> u64 {
-        self.read().announced_version
+        self.members.read().announced_version
     }
 
     /// Sets the roster version after the directory was replaced.
     pub(crate) fn set_version(&self, version: u64) {
-        let mut members = self.write();
+        let mut members = self.members.write();
         (members.version, members.announced_version) = (version, version);
     }
 
     /// Adds a member, or replaces its entry.
     pub(crate) fn put(&self, member: &Arc<Member>) {
-        let mut members = self.write();
+        let mut members = self.members.write();
         let id = member.record.id;
         let before = members.by_id.insert(id, Arc::clone(member));
         members.in_order.insert(id, Arc::clone(member));
@@ -288,19 +289,11 @@ impl Directory {
     }
 
     pub(crate) fn remove(&self, id: SessionId) -> Option<Arc<Member>> {
-        let mut members = self.write();
+        let mut members = self.members.write();
         let member = members.by_id.remove(&id)?;
         members.in_order.remove(&id);
         members.remove_addresses(&member.record);
         Some(member)
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Members> {
-        self.members.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Members> {
-        self.members.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

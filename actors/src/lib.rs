@@ -49,6 +49,7 @@ pub mod faults;
 pub mod gateway;
 pub mod idle;
 pub mod json;
+pub mod locked;
 pub mod metrics;
 pub mod model;
 pub mod negotiate;

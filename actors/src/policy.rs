@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, OnceLock, PoisonError, RwLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 
 use crate::{
     gateway::GatewaySettings,
+    locked::RwLocked,
     model::{AnswerSeal, PresenceTimeouts, ProjectId, ProjectRecord},
     rate::RateLimit,
     session::CloseReason,
@@ -90,7 +91,7 @@ pub struct ProjectPolicy {
     closed: AtomicBool,
     /// Set when the subtree was killed, with the reason that its connections are closed with.
     kill_reason: OnceLock<CloseReason>,
-    limits: RwLock<Arc<PolicyLimits>>,
+    limits: RwLocked<Arc<PolicyLimits>>,
 }
 
 /// The limits that follow from one version of the record.
@@ -116,14 +117,14 @@ impl ProjectPolicy {
             has_request_limit: AtomicBool::new(record.config.rate_limit > 0),
             closed: AtomicBool::new(!record.active),
             kill_reason: OnceLock::new(),
-            limits: RwLock::new(Arc::new(PolicyLimits::new(&settings, record, None))),
+            limits: RwLocked::new(Arc::new(PolicyLimits::new(&settings, record, None))),
             settings,
         })
     }
 
     /// The current limits. They stay valid for the caller after an update.
     pub fn limits(&self) -> Arc<PolicyLimits> {
-        Arc::clone(&self.limits.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.limits.read())
     }
 
     /// Takes requests from the rate limit of the project.
@@ -159,7 +160,7 @@ impl ProjectPolicy {
         self.closed.store(!record.active, Ordering::Relaxed);
         self.has_request_limit
             .store(record.config.rate_limit > 0, Ordering::Relaxed);
-        let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = self.limits.write();
         *limits = Arc::new(PolicyLimits::new(&self.settings, record, Some(&limits)));
     }
 }

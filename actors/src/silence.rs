@@ -7,7 +7,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -16,6 +16,7 @@ use std::{
 use crate::{
     clock::{Now, millis, now},
     idle,
+    locked::Locked,
 };
 
 /// Time between two beats of a thread.
@@ -36,7 +37,7 @@ struct SilenceClock {
     oldest_beat_ms: AtomicU64,
     /// The end of the last gap.
     gap_end_ms: AtomicU64,
-    state: Mutex<State>,
+    state: Locked<State>,
 }
 
 struct State {
@@ -50,7 +51,7 @@ impl SilenceClock {
         Self {
             oldest_beat_ms: AtomicU64::new(u64::MAX),
             gap_end_ms: AtomicU64::new(0),
-            state: Mutex::new(State {
+            state: Locked::new(State {
                 beats: Vec::new(),
                 gaps: Vec::new(),
             }),
@@ -59,7 +60,7 @@ impl SilenceClock {
 
     fn register_thread(&self, now: Now) -> Arc<AtomicU64> {
         let beat = Arc::new(AtomicU64::new(now.mono_ms));
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.beats.push(Arc::downgrade(&beat));
         self.update_oldest_beat(&mut state);
         beat
@@ -68,11 +69,11 @@ impl SilenceClock {
     /// The thread pauses its beats. Until the next one it counts as a thread that reads its sockets.
     fn suspend(&self, beat: &AtomicU64) {
         beat.store(SUSPENDED, Ordering::Relaxed);
-        self.update_oldest_beat(&mut self.state());
+        self.update_oldest_beat(&mut self.state.lock());
     }
 
     fn record_beat(&self, beat: &AtomicU64, now: Now) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let before = beat.swap(now.mono_ms, Ordering::Relaxed);
         if now.mono_ms.saturating_sub(before) >= millis(BEAT_TIMEOUT) {
             state.add_gap(before + millis(BEAT_TIMEOUT), now.mono_ms);
@@ -93,15 +94,11 @@ impl SilenceClock {
         let until_ms = now.mono_ms.min(oldest_beat_ms.saturating_add(millis(BEAT_TIMEOUT)));
         let mut silent_ms = until_ms.saturating_sub(last_seen_ms);
         if silent_ms > 0 && last_seen_ms < self.gap_end_ms.load(Ordering::Relaxed) {
-            for &(from, to) in &self.state().gaps {
+            for &(from, to) in &self.state.lock().gaps {
                 silent_ms -= to.min(until_ms).saturating_sub(from.max(last_seen_ms));
             }
         }
         Duration::from_millis(silent_ms)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -171,7 +168,7 @@ mod tests {
         assert_eq!(silence_ms(&clock, 80_500, 80_750), 250);
         drop(beat);
         clock.register_thread(at(81_000));
-        clock.update_oldest_beat(&mut clock.state());
+        clock.update_oldest_beat(&mut clock.state.lock());
         assert_eq!(silence_ms(&clock, 80_500, 90_500), 10_000, "no thread is left");
     }
 
@@ -201,7 +198,7 @@ mod tests {
         for beat in &beats {
             clock.record_beat(beat, at(70_000));
         }
-        assert_eq!(clock.state().gaps, [(11_000, 70_000)]);
+        assert_eq!(clock.state.lock().gaps, [(11_000, 70_000)]);
         assert_eq!(silence_ms(&clock, 9_000, 70_500), 2_500);
     }
 

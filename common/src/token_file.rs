@@ -3,11 +3,10 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
     time::SystemTime,
 };
 
-use actors::model::KeyDigest;
+use actors::{locked::Locked, model::KeyDigest};
 
 /// Bytes of a token.
 const TOKEN_LEN: std::ops::RangeInclusive<usize> = 16..=4096;
@@ -16,7 +15,7 @@ const TOKEN_LEN: std::ops::RangeInclusive<usize> = 16..=4096;
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
-    read: Mutex<Read>,
+    read: Locked<Read>,
 }
 
 /// The token as it was read, and what the file was like then.
@@ -39,14 +38,14 @@ impl TokenFile {
         };
         Ok(Self {
             path: path.to_owned(),
-            read: Mutex::new(read),
+            read: Locked::new(read),
         })
     }
 
     /// Whether this is the token. The comparison takes the same time for every other text of its length. A file that
     /// cannot be read accepts no token, and is logged once.
     pub fn accepts(&self, given: &str) -> bool {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.read.lock();
         let stamp = stamp(&self.path).ok();
         if stamp.is_none() || stamp != read.stamp {
             let token = read_token(&self.path);

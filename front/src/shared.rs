@@ -7,11 +7,11 @@ use std::{
     net::Shutdown,
     os::unix::net::UnixStream,
     process,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use actors::model::SessionName;
+use actors::{locked::Locked, model::SessionName};
 use serde_json::json;
 
 use super::{
@@ -156,10 +156,10 @@ impl State {
 
 /// What the threads share.
 pub struct Shared {
-    state: Mutex<State>,
+    state: Locked<State>,
     changed: Condvar,
     /// Held while frames are written to the broker.
-    writing: Mutex<()>,
+    writing: Locked<()>,
     pub stdout: Stdout,
     pub log: Log,
 }
@@ -168,9 +168,9 @@ impl Shared {
     /// The state at the start.
     pub fn new(state: State, stdout: Stdout, log: Log) -> Self {
         Self {
-            state: Mutex::new(state),
+            state: Locked::new(state),
             changed: Condvar::new(),
-            writing: Mutex::new(()),
+            writing: Locked::new(()),
             stdout,
             log,
         }
@@ -178,7 +178,7 @@ impl Shared {
 
     /// The state, locked.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Wakes the threads that wait for a change.
@@ -216,7 +216,7 @@ impl Shared {
     /// # Errors
     /// The connection has failed, which its reader notices as well.
     pub fn to_broker(&self, stream: &UnixStream, mut frames: &[u8]) -> io::Result<()> {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.writing.lock();
         while !frames.is_empty() {
             match (&mut &*stream).write(frames) {
                 Ok(len) => frames = frames.get(len..).unwrap_or_default(),

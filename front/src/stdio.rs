@@ -5,10 +5,12 @@ use std::{
     fs::OpenOptions,
     io, mem,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::MutexGuard,
     thread,
     time::{Duration, Instant},
 };
+
+use actors::locked::Locked;
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -23,7 +25,7 @@ const WRITE_CHECK: Duration = Duration::from_millis(5);
 /// The real stdout.
 pub struct Stdout {
     stream: OwnedFd,
-    turn: Mutex<()>,
+    turn: Locked<()>,
 }
 
 impl Stdout {
@@ -44,7 +46,7 @@ impl Stdout {
     pub fn new(stream: OwnedFd) -> Self {
         Self {
             stream,
-            turn: Mutex::new(()),
+            turn: Locked::new(()),
         }
     }
 
@@ -58,7 +60,7 @@ impl Stdout {
     /// # Errors
     /// The client no longer reads.
     pub fn write(&self, frames: &[u8]) -> io::Result<()> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         write_all(self.stream.as_fd(), frames)
     }
 
@@ -80,9 +82,9 @@ impl Stdout {
 }
 
 /// Waits until another thread has finished what it does under a lock.
-pub fn lock_until(lock: &Mutex<()>, until: Instant) -> Option<MutexGuard<'_, ()>> {
+pub fn lock_until(lock: &Locked<()>, until: Instant) -> Option<MutexGuard<'_, ()>> {
     loop {
-        if let Ok(guard) = lock.try_lock() {
+        if let Some(guard) = lock.try_lock() {
             return Some(guard);
         }
         if Instant::now() >= until {

@@ -1,10 +1,8 @@
 //! Limits the open sockets of each network.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
+
+use actors::locked::Locked;
 
 use api::auth::Network;
 
@@ -13,7 +11,7 @@ pub struct AddressLimiter {
     network_max: usize,
     /// The limit of this machine itself, whose programs share an address.
     loopback_max: usize,
-    open: Mutex<HashMap<Network, usize>>,
+    open: Locked<HashMap<Network, usize>>,
 }
 
 impl AddressLimiter {
@@ -22,14 +20,14 @@ impl AddressLimiter {
         Arc::new(Self {
             network_max,
             loopback_max,
-            open: Mutex::default(),
+            open: Locked::default(),
         })
     }
 
     /// Returns a permit for one more socket from `address`; `None` at the limit.
     pub fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
         let network = Network::of(address);
-        let mut open = self.open();
+        let mut open = self.open.lock();
         let len = open.entry(network).or_default();
         let max = if address.to_canonical().is_loopback() {
             self.loopback_max
@@ -45,10 +43,6 @@ impl AddressLimiter {
             network,
         })
     }
-
-    fn open(&self) -> MutexGuard<'_, HashMap<Network, usize>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Permit for one socket. It is released on drop.
@@ -59,7 +53,7 @@ pub struct AddressPermit {
 
 impl Drop for AddressPermit {
     fn drop(&mut self) {
-        let mut open = self.limiter.open();
+        let mut open = self.limiter.open.lock();
         if let Some(len) = open.get_mut(&self.network) {
             *len -= 1;
             if *len == 0 {
@@ -88,6 +82,6 @@ mod tests {
         assert_eq!(own.len(), 3);
         drop((permits, own));
         assert!(addresses.try_acquire(here).is_some());
-        assert!(addresses.open().is_empty(), "no entry stays after the last socket");
+        assert!(addresses.open.lock().is_empty(), "no entry stays after the last socket");
     }
 }

@@ -6,9 +6,11 @@ use std::{
     fs,
     hash::{DefaultHasher, Hasher},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
+
+use actors::locked::Locked;
 
 use globset::GlobMatcher;
 use ignore::{DirEntry, WalkBuilder};
@@ -134,7 +136,7 @@ pub struct FilePatterns {
     /// What matches below each file or folder; nothing means everything in it.
     below: BTreeMap<PathBuf, Vec<Option<GlobMatcher>>>,
     /// Where the files are that are links.
-    linked: Mutex<HashSet<PathBuf>>,
+    linked: Locked<HashSet<PathBuf>>,
     /// A file that was written has changed, even if it has the same content.
     counts_writes: bool,
 }
@@ -149,7 +151,7 @@ impl FilePatterns {
         }
         Self {
             below,
-            linked: Mutex::default(),
+            linked: Locked::default(),
             counts_writes: false,
         }
     }
@@ -186,7 +188,7 @@ impl FilePatterns {
             | EventKind::Modify(ModifyKind::Name(_)) => true,
             _ if event.need_rescan() => true,
             _ => {
-                let linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+                let linked = self.linked.lock();
                 let mut paths = event.paths.iter();
                 paths.any(|path| self.matches(path) || linked.contains(path))
             }
@@ -293,7 +295,7 @@ impl Files {
         let first = changes.take(LOGGED_MAX).map(|(change, path)| (change, path.clone()));
         found.changes = first.collect();
         self.seen = seen;
-        *self.patterns.linked.lock().unwrap_or_else(PoisonError::into_inner) = linked;
+        *self.patterns.linked.lock() = linked;
         found
     }
 

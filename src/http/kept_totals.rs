@@ -1,6 +1,6 @@
 //! The figures that `/health` has read last, of a broker with many sessions.
 
-use std::sync::{Mutex, PoisonError};
+use actors::locked::Locked;
 
 use crate::metrics::{SessionStats, Stats};
 
@@ -12,12 +12,12 @@ const KEPT_MS: u64 = 1_000;
 
 /// The figures, and when they were read on the monotonic clock.
 #[derive(Debug, Default)]
-pub struct KeptTotals(Mutex<Option<(u64, Stats)>>);
+pub struct KeptTotals(Locked<Option<(u64, Stats)>>);
 
 impl KeptTotals {
     /// The figures that are kept, or those that `read` gives. Callers at the same time wait for the one that reads.
     pub fn get(&self, now_ms: u64, read: impl FnOnce() -> Stats) -> Stats {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         if let Some((read_ms, stats)) = &*kept
             && now_ms.saturating_sub(*read_ms) < KEPT_MS
         {

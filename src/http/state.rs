@@ -1,12 +1,12 @@
 //! The state that the routes share, and the lifecycle of the process.
 
 use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
 
 use actix_web::web;
-use actors::{broker::BrokerHandle, clock::mono_ms, model::BrokerError, storage::StorageHealth};
+use actors::{broker::BrokerHandle, clock::mono_ms, locked::Locked, model::BrokerError, storage::StorageHealth};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -37,7 +37,7 @@ pub struct HttpState {
     /// The settings as operators see them.
     pub settings: Vec<SettingView>,
     /// What is wrong with the configuration file, which was changed since the start.
-    pub configuration_problem: Mutex<Option<String>>,
+    pub configuration_problem: Locked<Option<String>>,
     /// Replicas that did not answer when `/health` asked them last.
     pub silent: LastSilent,
     /// The figures for `/health`.
@@ -105,16 +105,13 @@ impl HttpState {
 
     /// Sets what is wrong with the configuration file.
     pub fn set_configuration_problem(&self, problem: Option<String>) {
-        *self
-            .configuration_problem
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = problem;
+        *self.configuration_problem.lock() = problem;
     }
 
     /// What is wrong with the configuration file.
     pub fn configuration_problem(&self) -> Option<String> {
         let problem = self.configuration_problem.lock();
-        problem.unwrap_or_else(PoisonError::into_inner).clone()
+        problem.clone()
     }
 
     /// What an operator should look at, with these figures and as many replicas that do not answer.

@@ -4,10 +4,12 @@
 use std::{
     collections::HashMap,
     sync::{
-        LazyLock, PoisonError, RwLock,
+        LazyLock,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use actors::locked::RwLocked;
 
 use super::{
     catalog::HTTP_REQUESTS,
@@ -35,14 +37,14 @@ struct Route {
 }
 
 /// The counts of each route. A route is leaked once and lives as long as the process.
-static ROUTES: LazyLock<RwLock<HashMap<String, &'static Route>>> = LazyLock::new(RwLock::default);
+static ROUTES: LazyLock<RwLocked<HashMap<String, &'static Route>>> = LazyLock::new(RwLocked::default);
 
 fn route(pattern: Option<&str>) -> &'static Route {
     let pattern = pattern.unwrap_or(NO_ROUTE);
-    if let Some(known) = ROUTES.read().unwrap_or_else(PoisonError::into_inner).get(pattern) {
+    if let Some(known) = ROUTES.read().get(pattern) {
         return known;
     }
-    let mut routes = ROUTES.write().unwrap_or_else(PoisonError::into_inner);
+    let mut routes = ROUTES.write();
     let pattern = if routes.len() < ROUTES_MAX { pattern } else { OTHER };
     routes.entry(pattern.to_owned()).or_insert_with(|| {
         Box::leak(Box::new(Route {
@@ -62,7 +64,7 @@ pub fn count_request(pattern: Option<&str>, method: &str, status: u16) {
 
 /// Adds the counts to a scrape.
 pub(super) fn put_requests(families: &mut Families) {
-    let routes = ROUTES.read().unwrap_or_else(PoisonError::into_inner);
+    let routes = ROUTES.read();
     let mut samples = Vec::new();
     for (pattern, route) in routes.iter() {
         for (at, count) in route.counts.iter().enumerate() {

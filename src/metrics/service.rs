@@ -1,14 +1,12 @@
 //! [`Metrics`]: gathers the figures of this replica for a scrape, for the statistics and for the series.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use actors::{
     broker::BrokerHandle,
     clock::{now, rfc3339_text},
     desk::Presence,
+    locked::Locked,
     metrics::{
         self, ActorKind, Counter, CounterVec, HistogramSnapshot, Labelled, METRICS, MessageCounts, StoreOperation,
         TransportKind, WakeWay,
@@ -60,9 +58,9 @@ pub struct Metrics {
     transports: TransportFigures,
     started_unix_ms: u64,
     /// The series of the last hour.
-    history: Mutex<History>,
+    history: Locked<History>,
     /// What the storage keeps of the projects that are shown by name, as of the last sample.
-    usage: Mutex<HashMap<ProjectId, (Usage, usize)>>,
+    usage: Locked<HashMap<ProjectId, (Usage, usize)>>,
 }
 
 /// The counts and figures of the projects that share a label value.
@@ -80,8 +78,8 @@ impl Metrics {
             broker,
             transports,
             started_unix_ms: now().unix_ms,
-            history: Mutex::default(),
-            usage: Mutex::default(),
+            history: Locked::default(),
+            usage: Locked::default(),
         })
     }
 
@@ -132,7 +130,7 @@ impl Metrics {
     /// The series of this replica: of one project, or (None) of the whole broker. A project that is not shown by name has
     /// none. `window_seconds` and `step_seconds` are rounded up to whole steps of the sampler.
     pub fn series(&self, project: Option<&ProjectId>, window_seconds: u64, step_seconds: u64) -> Series {
-        self.history().series(project, window_seconds, step_seconds)
+        self.history.lock().series(project, window_seconds, step_seconds)
     }
 
     /// Takes the sample of the series of this moment. Call once for each step.
@@ -152,7 +150,7 @@ impl Metrics {
             }
         }
         total.add_process(&process.stats);
-        self.history().push(at, total, points);
+        self.history.lock().push(at, total, points);
         self.sample_usage(view.labelled.into_iter().map(|(id, _)| id)).await;
     }
 
@@ -166,19 +164,11 @@ impl Metrics {
             let Ok(usage) = project.usage().await else { return };
             usages.insert(id, usage);
         }
-        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = usages;
-    }
-
-    fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.usage.lock() = usages;
     }
 
     fn usage_of(&self, id: &ProjectId) -> Option<(Usage, usize)> {
-        self.usage
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(id)
-            .copied()
+        self.usage.lock().get(id).copied()
     }
 
     fn add_project(&self, stats: &mut Stats, project: &ProjectHandle) {

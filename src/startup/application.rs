@@ -5,12 +5,13 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     process::ExitCode,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use actors::{
     broker::{Broker, BrokerHandle, BrokerSettings},
+    locked::Locked,
     model::BackendsConfig,
     session::CloseReason,
     storage::{ReplicaDirectory, Storage},
@@ -280,7 +281,7 @@ fn shared(config: &Config, values: &[SettingValue], links: Option<LinkSigner>) -
         admission: Admission::new(&config.allowed_hosts, &config.cors_origins),
         scraping: settings::scraping(config)?,
         settings: values.iter().map(view_of).collect(),
-        configuration_problem: Mutex::default(),
+        configuration_problem: Locked::default(),
         silent: LastSilent::default(),
         kept_totals: KeptTotals::default(),
         links,

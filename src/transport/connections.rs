@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 use actors::{
     clock::Now,
     idle::{self, AwakeGuard},
+    locked::Locked,
     metrics::{Labelled, METRICS, TransportKind},
     model::ProjectId,
     session::{CloseReason, Connection},
@@ -31,7 +32,7 @@ pub struct Connections {
     clients: AtomicUsize,
     /// Set by `close_all`: from then on no permit is given. Changed while `live` is locked.
     is_closed: AtomicBool,
-    live: Mutex<Live>,
+    live: Locked<Live>,
     next_id: AtomicU64,
     permit_released: Notify,
     /// The earliest expiry of a credential in use, in milliseconds since the Unix epoch.
@@ -142,7 +143,7 @@ impl Connections {
     ) -> Option<ConnectionPermit> {
         let len = self.len.fetch_add(1, Ordering::Relaxed);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut live = self.live();
+        let mut live = self.live.lock();
         let project_len: usize = live.by_project.get(identity.project.id()).into_iter().flatten().sum();
         if len >= max || project_len >= project_max || self.is_closed.load(Ordering::Relaxed) {
             drop(live);
@@ -184,7 +185,7 @@ impl Connections {
         self.next_expiry_ms.store(u64::MAX, Ordering::Relaxed);
         let mut next_end_ms = u64::MAX;
         let invalid: Vec<_> = {
-            let live = self.live();
+            let live = self.live.lock();
             let is_invalid = |entry: &&Entry| {
                 let due_ms = match entry.identity.invalid_for(now) {
                     Some(time) if time >= known_for => return true,
@@ -215,7 +216,7 @@ impl Connections {
     /// Closes all connections and gives no permit from then on.
     pub fn close_all(&self, why: CloseReason) {
         let live: Vec<_> = {
-            let live = self.live();
+            let live = self.live.lock();
             self.is_closed.store(true, Ordering::Relaxed);
             live.entries
                 .values()
@@ -254,11 +255,7 @@ impl Connections {
 
     /// The number of live connections of a project, by [`TransportKind::index`](Labelled::index).
     pub fn len_of(&self, project: &ProjectId) -> [usize; TransportKind::LEN] {
-        self.live().by_project.get(project).copied().unwrap_or_default()
-    }
-
-    fn live(&self) -> std::sync::MutexGuard<'_, Live> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock().by_project.get(project).copied().unwrap_or_default()
     }
 }
 
@@ -283,7 +280,7 @@ pub struct ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut live = self.connections.live();
+        let mut live = self.connections.live.lock();
         if let Some(entry) = live.entries.remove(&self.id) {
             let id = entry.identity.project.id();
             let is_last = live.by_project.get_mut(id).is_some_and(|len| {

@@ -1,11 +1,9 @@
 //! Finds the principal of a key by the digest of the key, without asking an actor.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use crate::{
+    locked::RwLocked,
     model::{CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, Owner, ProjectId, ProjectRecord, Scope, ToolSet},
     rate::RateLimit,
 };
@@ -52,7 +50,7 @@ fn audit_name_of_key(project: &ProjectId, key: &KeyId) -> String {
 pub struct Keyring {
     /// For each key; 0 means no limit.
     requests_per_minute: u32,
-    keys: RwLock<HashMap<u128, KeyEntry>>,
+    keys: RwLocked<HashMap<u128, KeyEntry>>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,14 +67,14 @@ impl Keyring {
     pub fn new(requests_per_minute: u32) -> Self {
         Self {
             requests_per_minute,
-            keys: RwLock::default(),
+            keys: RwLocked::default(),
         }
     }
 
     /// The principal of the key with this digest. The caller checks whether its credential is still valid.
     #[must_use]
     pub fn find(&self, digest: &KeyDigest) -> Option<Arc<Principal>> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read();
         let found = keys.get(&digest.prefix());
         // An unknown key costs the same comparison as a known one.
         let is_same = found.map_or(digest, |key| &key.digest).matches(digest);
@@ -86,13 +84,13 @@ impl Keyring {
     /// When this process last saw the key, in milliseconds since the Unix epoch, rounded down to the minute.
     #[must_use]
     pub fn last_used_at_ms(&self, digest: &KeyDigest) -> Option<u64> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read();
         keys.get(&digest.prefix())?.principal.status.last_used_at_ms()
     }
 
     /// Revokes all keys of a project.
     pub(crate) fn revoke_all(&self, project: &ProjectId) {
-        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.write();
         for (_, key) in keys.extract_if(|_, key| key.project == *project) {
             key.principal.status.set_valid_until_ms(0);
         }
@@ -102,7 +100,7 @@ impl Keyring {
     /// [`CredentialStatus`]. A key that has ended stays ended even if the clock is set back, unless the record itself was
     /// rolled back to before the revocation.
     pub(crate) fn apply(&self, record: &ProjectRecord, now_ms: u64) {
-        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.write();
         keys.retain(|_, key| {
             let is_kept = |known: &KeyRecord| known.id == key.id && known.digest.matches(&key.digest);
             let stays = key.project != record.id || record.keys.iter().any(is_kept);

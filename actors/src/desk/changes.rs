@@ -1,15 +1,13 @@
 //! Changes of questions: a transition, compare and set, the notice to the asker, and everything that follows a change.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use super::{DeskSummary, notice::notice, shared::DeskShared};
 use crate::{
     clock::{Now, now},
     directory::Directory,
     faults,
+    locked::Locked,
     metrics::{METRICS, ProjectCounters, QuestionEnd},
     model::{
         BrokerError, Closing, MessageIds, ProjectEvent, ProjectId, Question, QuestionChange, QuestionId, QuestionState,
@@ -35,7 +33,7 @@ pub struct QuestionChanges {
     policy: Arc<ProjectPolicy>,
     counters: Arc<ProjectCounters>,
     shared: Arc<DeskShared>,
-    ids: Mutex<MessageIds>,
+    ids: Locked<MessageIds>,
 }
 
 /// From whom the asker gets the message that says how its question ended.
@@ -74,7 +72,7 @@ impl QuestionChanges {
             policy,
             counters,
             shared,
-            ids: Mutex::default(),
+            ids: Locked::default(),
         })
     }
 
@@ -235,7 +233,7 @@ impl QuestionChanges {
                 &broker_record
             }
         };
-        let id = self.ids.lock().unwrap_or_else(PoisonError::into_inner).next(now);
+        let id = self.ids.lock().next(now);
         question.notice = Some(id);
         let message = notice(&self.project, sender, question, id, now);
         Some(Append {

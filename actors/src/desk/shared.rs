@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     clock::Now,
+    locked::Locked,
     metrics::METRICS,
     model::{ConsoleId, Question, QuestionId, ReplicaId, SessionId, SessionName, ShownYap, Urgency, Yap},
     policy::DeskSettings,
@@ -28,21 +29,21 @@ pub const CONSOLES_MAX: usize = 200;
 /// The desk of a project at this replica. No store is called under its locks.
 pub struct DeskShared {
     pub(super) settings: DeskSettings,
-    state: Mutex<DeskState>,
+    state: Locked<DeskState>,
     consoles: AtomicUsize,
     /// The questions that calls wait for. The value counts changes.
-    watched: Mutex<HashMap<QuestionId, watch::Sender<u64>>>,
+    watched: Locked<HashMap<QuestionId, watch::Sender<u64>>>,
     /// None when the project has ended.
-    events: Mutex<Option<broadcast::Sender<DeskEvent>>>,
-    yaps: Mutex<Yaps>,
-    last_summary: Mutex<Arc<DeskSummary>>,
+    events: Locked<Option<broadcast::Sender<DeskEvent>>>,
+    yaps: Locked<Yaps>,
+    last_summary: Locked<Arc<DeskSummary>>,
     /// Wakes the actor.
     changed: Notify,
     yaps_changed: Notify,
     /// Counts what may be a change of any question.
     any_change: watch::Sender<u64>,
     is_closed: AtomicBool,
-    todo: Mutex<Todo>,
+    todo: Locked<Todo>,
 }
 
 #[derive(Debug, Default)]
@@ -94,27 +95,23 @@ pub struct QuestionWatch<'a> {
     changes: watch::Receiver<u64>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl DeskShared {
     /// Of a project whose store is shared with other replicas, or is not.
     pub fn new(settings: DeskSettings, is_shared: bool) -> Arc<Self> {
         let state = DeskState::new(ReplicaId::generate(), is_shared, settings.capacity);
         Arc::new(Self {
             settings,
-            state: Mutex::new(state),
+            state: Locked::new(state),
             consoles: AtomicUsize::new(0),
-            watched: Mutex::default(),
-            events: Mutex::new(Some(broadcast::channel(FEED_LEN_MAX).0)),
-            yaps: Mutex::default(),
-            last_summary: Mutex::default(),
+            watched: Locked::default(),
+            events: Locked::new(Some(broadcast::channel(FEED_LEN_MAX).0)),
+            yaps: Locked::default(),
+            last_summary: Locked::default(),
             changed: Notify::new(),
             yaps_changed: Notify::new(),
             any_change: watch::Sender::new(0),
             is_closed: AtomicBool::new(false),
-            todo: Mutex::default(),
+            todo: Locked::default(),
         })
     }
 
@@ -124,7 +121,7 @@ impl DeskShared {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, DeskState> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     /// Tells readers of a record that the store has, if it is news. Returns whether it was.
@@ -209,7 +206,7 @@ impl DeskShared {
     /// Tells readers who is at the desk, if that has changed.
     pub(super) fn publish_summary(&self, now: Now) {
         let summary = self.summary(now);
-        let mut last = lock(&self.last_summary);
+        let mut last = self.last_summary.lock();
         if **last != *summary {
             *last = Arc::clone(&summary);
             self.send(DeskEvent::Desk(summary));
@@ -217,7 +214,7 @@ impl DeskShared {
     }
 
     fn send(&self, event: DeskEvent) {
-        if let Some(events) = &*lock(&self.events) {
+        if let Some(events) = &*self.events.lock() {
             // Without a reader there is nothing to tell.
             let _ = events.send(event);
         }
@@ -225,7 +222,7 @@ impl DeskShared {
 
     /// A feed from now on; None when the project has ended.
     pub fn feed(&self) -> Option<DeskFeed> {
-        let events = lock(&self.events);
+        let events = self.events.lock();
         events.as_ref().map(|events| DeskFeed::new(events.subscribe()))
     }
 
@@ -270,7 +267,7 @@ impl DeskShared {
 
     /// Waits for changes of a question that come after this call.
     pub fn watch(&self, id: QuestionId) -> QuestionWatch<'_> {
-        let mut watched = lock(&self.watched);
+        let mut watched = self.watched.lock();
         let sender = watched.entry(id).or_insert_with(|| watch::channel(0).0);
         QuestionWatch {
             shared: self,
@@ -280,21 +277,21 @@ impl DeskShared {
     }
 
     fn notify_watchers(&self, id: QuestionId) {
-        if let Some(sender) = lock(&self.watched).get(&id) {
+        if let Some(sender) = self.watched.lock().get(&id) {
             sender.send_modify(|changes| *changes += 1);
         }
     }
 
     /// Has every call that waits for a question read it again: changes may have been missed.
     pub(super) fn notify_all_watchers(&self) {
-        for sender in lock(&self.watched).values() {
+        for sender in self.watched.lock().values() {
             sender.send_modify(|changes| *changes += 1);
         }
     }
 
     /// Gives the yap back if its session is within its rate; else it is folded.
     pub fn admit_yap(&self, yap: Yap, now: Now) -> Option<Yap> {
-        let admitted = lock(&self.yaps).rates.admit(yap, now);
+        let admitted = self.yaps.lock().rates.admit(yap, now);
         if admitted.is_none() {
             self.yaps_changed.notify_one();
         }
@@ -303,18 +300,18 @@ impl DeskShared {
 
     /// Folded yaps that may be shown, and when the next may be.
     pub(super) fn take_folded(&self, now: Now) -> (Vec<Yap>, Option<u64>) {
-        lock(&self.yaps).rates.take_due(now)
+        self.yaps.lock().rates.take_due(now)
     }
 
     /// A folded yap that could not be held waits for the next turn of its session.
     pub(super) fn fold_again(&self, yap: Yap, now: Now) {
-        lock(&self.yaps).rates.fold_again(yap, now);
+        self.yaps.lock().rates.fold_again(yap, now);
     }
 
     /// A yap is held: its place is decided after this time.
     pub fn yap_held(&self, delay: Duration, now: Now) {
         let at = now.mono_after(delay);
-        let mut yaps = lock(&self.yaps);
+        let mut yaps = self.yaps.lock();
         yaps.due_ms = Some(yaps.due_ms.map_or(at, |due| due.min(at)));
         drop(yaps);
         self.yaps_changed.notify_one();
@@ -322,22 +319,22 @@ impl DeskShared {
 
     /// When yaps are to be released, on the monotonic clock; it is forgotten by this call.
     pub(super) fn take_yaps_due(&self) -> Option<u64> {
-        lock(&self.yaps).due_ms.take()
+        self.yaps.lock().due_ms.take()
     }
 
     /// The feed shows the yaps behind this one.
     pub(super) fn begin_yaps(&self, last_seq: u64) {
-        lock(&self.yaps).last_seq.get_or_insert(last_seq);
+        self.yaps.lock().last_seq.get_or_insert(last_seq);
     }
 
     /// The last yap that the feed has shown.
     pub(super) fn last_yap(&self) -> Option<u64> {
-        lock(&self.yaps).last_seq
+        self.yaps.lock().last_seq
     }
 
     /// Shows yaps to readers, in their order. Returns false, and shows none, if some before them are missing.
     pub(super) fn show_yaps(&self, shown: &[Arc<ShownYap>], may_skip: bool) -> bool {
-        let mut yaps = lock(&self.yaps);
+        let mut yaps = self.yaps.lock();
         let last = yaps.last_seq;
         let news = shown.iter().filter(|yap| last.is_none_or(|last| yap.seq > last));
         let news: Vec<_> = news.collect();
@@ -356,7 +353,7 @@ impl DeskShared {
     }
 
     fn do_later(&self, todo: Todo) {
-        lock(&self.todo).add(todo);
+        self.todo.lock().add(todo);
         self.changed.notify_one();
     }
 
@@ -379,7 +376,7 @@ impl DeskShared {
 
     /// Another replica has released yaps.
     pub fn yaps_released(&self) {
-        lock(&self.todo).yaps = true;
+        self.todo.lock().yaps = true;
         self.yaps_changed.notify_one();
     }
 
@@ -401,7 +398,7 @@ impl DeskShared {
 
     /// What is to be read, except yaps.
     pub(super) fn take_todo(&self) -> Todo {
-        let mut todo = lock(&self.todo);
+        let mut todo = self.todo.lock();
         let yaps = std::mem::take(&mut todo.yaps);
         let taken = std::mem::take(&mut *todo);
         todo.yaps = yaps;
@@ -410,12 +407,12 @@ impl DeskShared {
 
     /// What could not be read is read later.
     pub(super) fn put_back(&self, todo: Todo) {
-        lock(&self.todo).add(todo);
+        self.todo.lock().add(todo);
     }
 
     /// Whether other replicas have released yaps since the last call.
     pub(super) fn take_yaps_todo(&self) -> bool {
-        std::mem::take(&mut lock(&self.todo).yaps)
+        std::mem::take(&mut self.todo.lock().yaps)
     }
 
     /// Waits until the state has changed.
@@ -443,7 +440,7 @@ impl DeskShared {
     /// The project has ended: feeds and the actor end.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
-        lock(&self.events).take();
+        self.events.lock().take();
         self.notify_all_watchers();
         self.look_again();
     }
@@ -464,7 +461,7 @@ impl QuestionWatch<'_> {
 
 impl Drop for QuestionWatch<'_> {
     fn drop(&mut self) {
-        let mut watched = lock(&self.shared.watched);
+        let mut watched = self.shared.watched.lock();
         if watched.get(&self.id).is_some_and(|sender| sender.receiver_count() <= 1) {
             watched.remove(&self.id);
         }

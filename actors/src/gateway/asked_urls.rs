@@ -1,11 +1,9 @@
 //! The URLs that a legacy backend has asked its callers to open. It may tell later that what it waits for there is complete,
 //! also when the call has ended (2025-11-25, client/elicitation).
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, fmt};
+
+use crate::locked::Locked;
 
 /// URLs of one backend of which it is not known that they are complete. The oldest are forgotten.
 const ASKED_MAX: usize = 1_000;
@@ -17,20 +15,16 @@ type Tell = Box<dyn FnOnce() + Send>;
 
 /// The URLs of one backend, by the ids that it gives them.
 #[derive(Default)]
-pub struct AskedUrls(Mutex<VecDeque<(Box<str>, Tell)>>);
+pub struct AskedUrls(Locked<VecDeque<(Box<str>, Tell)>>);
 
 impl AskedUrls {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Box<str>, Tell)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Remembers that a caller is asked. `tell` is called once the backend tells that this is complete. It must not keep the
     /// connection of the caller.
     pub fn note(&self, id: &str, tell: impl FnOnce() + Send + 'static) {
         if id.len() > ID_BYTES_MAX {
             return;
         }
-        let mut asked = self.lock();
+        let mut asked = self.0.lock();
         if asked.len() >= ASKED_MAX {
             asked.pop_front();
         }
@@ -39,7 +33,7 @@ impl AskedUrls {
 
     /// The backend has reported that this is complete. Returns false if no caller waits for that.
     pub fn complete(&self, id: &str) -> bool {
-        let mut asked = self.lock();
+        let mut asked = self.0.lock();
         let (complete, open): (VecDeque<_>, VecDeque<_>) = asked.drain(..).partition(|(known, _)| **known == *id);
         *asked = open;
         drop(asked);
@@ -53,7 +47,7 @@ impl AskedUrls {
 
 impl fmt::Debug for AskedUrls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AskedUrls").field(&self.lock().len()).finish()
+        f.debug_tuple("AskedUrls").field(&self.0.lock().len()).finish()
     }
 }
 
@@ -80,11 +74,11 @@ mod tests {
     fn their_number_and_their_bytes_are_bounded() {
         let asked = AskedUrls::default();
         asked.note(&"x".repeat(ID_BYTES_MAX + 1), || {});
-        assert_eq!(asked.lock().len(), 0);
+        assert_eq!(asked.0.lock().len(), 0);
         for at in 0..=ASKED_MAX {
             asked.note(&at.to_string(), || {});
         }
-        assert_eq!(asked.lock().len(), ASKED_MAX);
+        assert_eq!(asked.0.lock().len(), ASKED_MAX);
         assert!(!asked.complete("0"), "the oldest is forgotten");
         assert!(asked.complete("1"));
     }

@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     fmt,
     future::poll_fn,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Poll, Waker},
     time::Duration,
 };
@@ -19,7 +19,7 @@ use super::{
     link_end::{LinkEnded, LinkRefusal},
     turns::Turn,
 };
-use crate::model::BackendEra;
+use crate::{locked::Locked, model::BackendEra};
 
 /// The number of a call towards its backend: the id of its request, and its progress token. A number is never used again
 /// by the same link.
@@ -149,7 +149,7 @@ const PROGRESS_LEN_MAX: usize = 32;
 
 /// The events of a call that its caller has not read yet.
 #[derive(Debug, Default)]
-pub struct CallEvents(Mutex<Waiting>);
+pub struct CallEvents(Locked<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -159,14 +159,10 @@ struct Waiting {
 }
 
 impl CallEvents {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an event, and wakes the caller. Nothing follows the end of the call. Returns false for an event that is not
     /// added.
     pub fn push(&self, event: CallEvent) -> bool {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         if waiting.has_ended {
             return false;
         }
@@ -196,7 +192,7 @@ impl CallEvents {
 
     /// Adds questions at once, so that the caller finds them together. Returns those that are not added.
     pub fn ask(&self, mut questions: Vec<InputRequest>) -> Vec<InputRequest> {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         if waiting.has_ended {
             return questions;
         }
@@ -213,7 +209,7 @@ impl CallEvents {
 
     /// Takes the questions out that wait now. Other events stay.
     fn take_questions(&self) -> Vec<InputRequest> {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         let events = std::mem::take(&mut waiting.events);
         let mut questions = Vec::new();
         for event in events {
@@ -228,7 +224,7 @@ impl CallEvents {
     /// Waits for the next event.
     async fn next(&self) -> CallEvent {
         poll_fn(|cx| {
-            let mut waiting = self.lock();
+            let mut waiting = self.0.lock();
             if let Some(event) = waiting.events.pop_front() {
                 return Poll::Ready(event);
             }

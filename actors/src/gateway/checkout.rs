@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -16,10 +16,11 @@ use super::{
     turns::{CallerId, Turn, Turns},
 };
 use crate::clock::mono_ms;
+use crate::locked::Locked;
 
 /// The instances of one backend that are lent to calls.
 pub struct Checkouts {
-    pool: Mutex<Pool>,
+    pool: Locked<Pool>,
     /// Where an instance runs one call, as many turns as instances, so that each call with a turn gets one.
     turns: Arc<Turns>,
     /// Counts the changes of the pool.
@@ -71,7 +72,7 @@ impl Checkouts {
     /// A closed pool. `order` tells the actor of the backend what it needs.
     pub(super) fn new(order: impl Fn(PoolOrder) + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
-            pool: Mutex::default(),
+            pool: Locked::default(),
             turns: Turns::new(1),
             changed: watch::Sender::default(),
             waiting: AtomicUsize::new(0),
@@ -79,13 +80,9 @@ impl Checkouts {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes the pool, and wakes the calls that wait for it.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Pool, u64) -> T) -> T {
-        let changed = change(&mut self.lock(), mono_ms());
+        let changed = change(&mut self.pool.lock(), mono_ms());
         self.changed.send_modify(|count| *count += 1);
         changed
     }
@@ -117,12 +114,12 @@ impl Checkouts {
 
     /// The link of an instance whose cancelled call may still run.
     pub(super) fn settling(&self, id: u64) -> Option<Arc<dyn Link>> {
-        self.lock().settling(id)
+        self.pool.lock().settling(id)
     }
 
     /// For whom the instance of this id is, if the pool has it.
     pub(super) fn affinity_of(&self, id: u64) -> Option<Affinity> {
-        self.lock().affinity_of(id)
+        self.pool.lock().affinity_of(id)
     }
 
     /// Calls that wait for an instance.
@@ -132,19 +129,19 @@ impl Checkouts {
 
     /// Lets as many calls run at once where an instance runs several.
     pub(super) fn set_concurrency(&self, concurrency: usize) {
-        if self.lock().runs_several() {
+        if self.pool.lock().runs_several() {
             self.turns.set_limit(concurrency);
         }
     }
 
     /// Whether the instance that an affinity would be lent has the link of this number.
     pub fn has_link(&self, affinity: &Affinity, number: u64) -> bool {
-        self.lock().has_link(affinity, number)
+        self.pool.lock().has_link(affinity, number)
     }
 
     /// Starts the first instance for this affinity, if there is room for it.
     pub fn start_first(&self, affinity: Affinity) {
-        let order = self.lock().start_first(affinity, mono_ms());
+        let order = self.pool.lock().start_first(affinity, mono_ms());
         if let Some(order) = order {
             (self.order)(order);
         }
@@ -152,7 +149,7 @@ impl Checkouts {
 
     /// Whether an instance for this affinity is being started.
     pub fn is_starting(&self, affinity: &Affinity) -> bool {
-        self.lock().is_starting(affinity)
+        self.pool.lock().is_starting(affinity)
     }
 
     /// Lends an instance for this affinity to a caller, `learner`, of whom the instance may learn something. Waits for one,
@@ -177,7 +174,7 @@ impl Checkouts {
                 None => self.take_turn(caller).await?,
             };
             changes.borrow_and_update();
-            let wanted = self.lock().want(affinity, learner, mono_ms());
+            let wanted = self.pool.lock().want(affinity, learner, mono_ms());
             match wanted {
                 Wanted::Lent(id, link) => {
                     let checkouts = Arc::clone(self);
@@ -212,7 +209,7 @@ struct Waiting<'a>(&'a Checkouts, &'a Affinity, &'a Arc<str>);
 
 impl<'a> Waiting<'a> {
     fn enter(checkouts: &'a Checkouts, affinity: &'a Affinity, learner: &'a Arc<str>) -> Option<Self> {
-        let enters = checkouts.lock().enter(affinity.clone(), Arc::clone(learner));
+        let enters = checkouts.pool.lock().enter(affinity.clone(), Arc::clone(learner));
         enters.then_some(Self(checkouts, affinity, learner))
     }
 }

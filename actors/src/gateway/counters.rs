@@ -3,13 +3,11 @@
 use std::{
     collections::HashMap,
     marker::PhantomData,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use crate::{
+    locked::Locked,
     metrics::{Histogram, Labelled, label},
     model::BackendFailure,
 };
@@ -131,22 +129,18 @@ pub struct BackendCounters {
     pub bytes: Counts<Direction, { Direction::LEN }>,
     /// How often it offered something else than before.
     pub list_changes: AtomicU64,
-    dropped: Mutex<HashMap<&'static str, u64>>,
+    dropped: Locked<HashMap<&'static str, u64>>,
 }
 
 impl BackendCounters {
-    fn dropped_map(&self) -> MutexGuard<'_, HashMap<&'static str, u64>> {
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a message of the backend that reached no caller: why.
     pub fn note_dropped(&self, why: &'static str) {
-        *self.dropped_map().entry(why).or_default() += 1;
+        *self.dropped.lock().entry(why).or_default() += 1;
     }
 
     /// Messages of the backend that reached no caller, by reason.
     pub fn dropped(&self) -> Vec<(&'static str, u64)> {
-        let mut counts: Vec<_> = self.dropped_map().iter().map(|(why, count)| (*why, *count)).collect();
+        let mut counts: Vec<_> = self.dropped.lock().iter().map(|(why, count)| (*why, *count)).collect();
         counts.sort_unstable();
         counts
     }

@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
@@ -23,6 +23,7 @@ use super::{
 use crate::{
     clock::{millis, mono_ms},
     json::frame::{self, JsonText},
+    locked::Locked,
     model::BackendEra,
 };
 
@@ -60,7 +61,7 @@ pub struct FrameLink {
     log_rank: AtomicU8,
     /// The backend knows something of the caller that used it last.
     has_learnt: AtomicBool,
-    state: Mutex<State>,
+    state: Locked<State>,
     /// Frames wait to be written.
     wake: Notify,
     /// The last open call of a caller has ended.
@@ -131,15 +132,11 @@ impl FrameLink {
             is_modern: AtomicBool::new(false),
             log_rank: AtomicU8::new(0),
             has_learnt: AtomicBool::new(false),
-            state: Mutex::default(),
+            state: Locked::default(),
             wake: Notify::new(),
             idle: Notify::new(),
             settled: Notify::new(),
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note_if_idle(&self, state: &State) {
@@ -162,7 +159,7 @@ impl FrameLink {
 
     /// Passes a log message to the call that it belongs to, as [`Self::ask`] finds it.
     pub fn log(&self, number: Option<CallNumber>, params: Bytes) {
-        let events = self.lock().call_of_caller(number, CANCELLED_LOGS_MAX);
+        let events = self.state.lock().call_of_caller(number, CANCELLED_LOGS_MAX);
         if let Some(events) = events {
             events.push(CallEvent::Log(params));
         }
@@ -170,14 +167,14 @@ impl FrameLink {
 
     /// Waits until frames wait to be written.
     pub async fn has_outgoing(&self) {
-        while self.lock().outgoing.is_empty() {
+        while self.state.lock().outgoing.is_empty() {
             self.wake.notified().await;
         }
     }
 
     /// Moves the frames that wait into `buffer`, which must be empty.
     pub fn take_outgoing(&self, buffer: &mut Vec<u8>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         std::mem::swap(&mut state.outgoing, buffer);
         state.outgoing_len = 0;
         state.taken += buffer.len() as u64;
@@ -185,12 +182,12 @@ impl FrameLink {
 
     /// Notes that this many further bytes were written.
     pub fn note_written(&self, bytes: usize) {
-        self.lock().written += bytes as u64;
+        self.state.lock().written += bytes as u64;
     }
 
     /// Adds a frame that is no call. Returns false if the backend does not read what was sent before.
     pub fn send(&self, frame: impl JsonText) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_closed || state.outgoing.len() >= OUTGOING_BYTES_MAX {
             return false;
         }
@@ -202,22 +199,22 @@ impl FrameLink {
 
     /// Whether this is the number of an open call.
     pub fn has_call(&self, number: CallNumber) -> bool {
-        matches!(self.lock().slots.get(number), Found::Open(_))
+        matches!(self.state.lock().slots.get(number), Found::Open(_))
     }
 
     /// Whether this is the number of an open call that serves a caller.
     pub fn serves_caller(&self, number: CallNumber) -> bool {
-        matches!(self.lock().slots.get(number), Found::Open(call) if call.purpose == CallPurpose::Caller)
+        matches!(self.state.lock().slots.get(number), Found::Open(call) if call.purpose == CallPurpose::Caller)
     }
 
     /// The number of the only open call. `None` if there are several or none.
     pub fn only_call(&self) -> Option<CallNumber> {
-        self.lock().slots.only()
+        self.state.lock().slots.only()
     }
 
     /// Ends the call of this number.
     pub fn end(&self, number: CallNumber, end: CallEnd) -> Belongs {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let found = state.remove(number);
         self.note_if_idle(&state);
         if matches!(found, Found::Late)
@@ -239,7 +236,7 @@ impl FrameLink {
 
     /// Passes a progress notification to its call.
     pub fn progress(&self, number: CallNumber, params: Bytes) -> Belongs {
-        let state = self.lock();
+        let state = self.state.lock();
         match state.slots.get(number) {
             Found::Open(call) => {
                 let events = Arc::clone(&call.events);
@@ -255,14 +252,14 @@ impl FrameLink {
     /// Keeps questions that come while no call is open for the next one, which is sent after their answers. For a backend that
     /// runs one call at a time.
     pub fn keep_questions(&self) {
-        self.lock().keeps_questions = true;
+        self.state.lock().keeps_questions = true;
     }
 
     /// Passes questions of the backend, which came together, to the call that they belong to: the one that the connection
     /// names, or else the only one that serves a caller, unless a cancelled one may still run. Returns those that no call
     /// takes.
     pub fn ask(&self, number: Option<CallNumber>, mut questions: Vec<InputRequest>) -> Vec<InputRequest> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(events) = state.call_of_caller(number, CANCELLED_ASKS_MAX) {
             drop(state);
             return events.ask(questions);
@@ -283,7 +280,7 @@ impl FrameLink {
 
     /// Sends the call that was held back until the backend has its answers.
     fn send_held(&self, number: CallNumber) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(held) = state.held.take_if(|held| held.number == number) else {
             return;
         };
@@ -298,7 +295,7 @@ impl FrameLink {
 
     /// The connection has ended: ends all calls. Those whose first byte was not written can be sent to the next one.
     pub fn close(&self, ended: &Arc<LinkEnded>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_closed = true;
         let written = state.written;
         let calls = state.slots.drain();
@@ -387,7 +384,7 @@ impl Link for FrameLink {
         write: &mut dyn FnMut(CallNumber, &mut Vec<u8>),
     ) -> Result<Call, LinkRefusal> {
         let events = Arc::<CallEvents>::default();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_closed {
             return Err(LinkRefusal::Closed);
         }
@@ -436,7 +433,7 @@ impl Link for FrameLink {
     fn answer(&self, question: &InputRequest, outcome: Result<&str, &str>) {
         let id = &question.id;
         self.send(frame::response(&**id, outcome));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(held) = &mut state.held else { return };
         held.questions.retain(|waiting| waiting.id != *id);
         if !held.questions.is_empty() {
@@ -462,7 +459,7 @@ impl Link for FrameLink {
     }
 
     fn cancel(&self, number: CallNumber) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Found::Open(call) = state.remove(number) else {
             return;
         };
@@ -487,19 +484,19 @@ impl Link for FrameLink {
     }
 
     fn is_open(&self) -> bool {
-        !self.lock().is_closed
+        !self.state.lock().is_closed
     }
 
     fn in_flight(&self) -> usize {
-        self.lock().slots.len()
+        self.state.lock().slots.len()
     }
 
     fn wait_until_idle(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move { until(&self.idle, || self.lock().callers == 0).await })
+        Box::pin(async move { until(&self.idle, || self.state.lock().callers == 0).await })
     }
 
     fn owes_answer(&self) -> bool {
-        !self.lock().cancelled.is_empty()
+        !self.state.lock().cancelled.is_empty()
     }
 
     fn wait_until_settled(self: Arc<Self>) -> BoxFuture<'static, ()> {
@@ -508,7 +505,7 @@ impl Link for FrameLink {
 
     fn wait_until_answered(self: Arc<Self>, number: CallNumber) -> BoxFuture<'static, ()> {
         let is_answered = move |state: &State| state.cancelled.iter().all(|(cancelled, _)| *cancelled != number);
-        Box::pin(async move { until(&self.settled, || is_answered(&self.lock())).await })
+        Box::pin(async move { until(&self.settled, || is_answered(&self.state.lock())).await })
     }
 
     fn wait_until_closed(self: Arc<Self>) -> BoxFuture<'static, ()> {

@@ -1,13 +1,10 @@
 //! The addresses that backends have handed out in results. Results are passed on as they are, so an address in one does not say
 //! which backend it is of. Bounded: the last ones of a project are known.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use super::turns::CallerId;
-use crate::model::BackendName;
+use crate::{locked::Locked, model::BackendName};
 
 /// Addresses, and their bytes, after which the older ones are forgotten.
 const ADDRESSES_MAX: usize = 5_000;
@@ -17,7 +14,7 @@ const ADDRESS_LEN_MAX: usize = 4 * 1024;
 
 /// The addresses of a project that were handed out, by caller.
 #[derive(Debug, Default)]
-pub struct HandedOut(Mutex<Generations>);
+pub struct HandedOut(Locked<Generations>);
 
 /// At least the last [`ADDRESSES_MAX`] addresses, and at most twice as many.
 #[derive(Debug, Default)]
@@ -34,16 +31,12 @@ struct Generation {
 }
 
 impl HandedOut {
-    fn lock(&self) -> MutexGuard<'_, Generations> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes an address in a result of a backend. The last backend that hands it out to a caller counts.
     pub fn note(&self, caller: CallerId, backend: &BackendName, address: &str) {
         if address.len() > ADDRESS_LEN_MAX {
             return;
         }
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         if all.recent.len >= ADDRESSES_MAX || all.recent.bytes >= BYTES_MAX {
             all.before = std::mem::take(&mut all.recent);
         }
@@ -60,7 +53,7 @@ impl HandedOut {
 
     /// The backend that has handed out an address to a caller.
     pub fn backend_of(&self, caller: CallerId, address: &str) -> Option<BackendName> {
-        let all = self.lock();
+        let all = self.0.lock();
         let mut found = [&all.recent, &all.before].into_iter();
         found.find_map(|generation| generation.of.get(&caller)?.get(address).cloned())
     }

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeSet,
     fmt::Write as _,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     json::{self, scan},
+    locked::Locked,
     model::{BackendAddress, BackendConfig, BackendName, ProjectId},
     storage::{BACKEND_LISTS_BYTES_MAX, Store, StoreError},
 };
@@ -32,7 +33,7 @@ pub(super) struct KeptLists {
     project: ProjectId,
     store: Arc<dyn Store>,
     /// The backends of the configuration. Nothing is kept of others.
-    backends: Mutex<BTreeSet<BackendName>>,
+    backends: Locked<BTreeSet<BackendName>>,
     /// One text of at most [`BACKEND_LISTS_BYTES_MAX`] is on its way to or from the store.
     turn: tokio::sync::Mutex<()>,
     /// The store has refused the last operation: that is logged once.
@@ -77,7 +78,7 @@ impl KeptLists {
         Arc::new(Self {
             project,
             store,
-            backends: Mutex::default(),
+            backends: Locked::default(),
             turn: tokio::sync::Mutex::default(),
             has_failed: AtomicBool::new(false),
         })
@@ -95,7 +96,7 @@ impl KeptLists {
     /// Keeps the lists of an instance, or nothing if they are too long. Returns false if the store has refused it.
     pub async fn keep(&self, backend: &BackendName, told: &Told) -> bool {
         let _turn = self.turn.lock().await;
-        if !self.backends().contains(backend) {
+        if !self.backends.lock().contains(backend) {
             return true;
         }
         let text = told.to_text().map(Arc::from);
@@ -115,12 +116,12 @@ impl KeptLists {
 
     /// Keeps nothing from now on: the project has ended.
     pub fn close(&self) {
-        self.backends().clear();
+        self.backends.lock().clear();
     }
 
     /// Keeps lists of these backends alone from now on.
     pub fn allow(&self, backends: BTreeSet<BackendName>) {
-        *self.backends() = backends;
+        *self.backends.lock() = backends;
     }
 
     /// Forgets the lists of all other backends, and keeps nothing of them from now on.
@@ -132,10 +133,6 @@ impl KeptLists {
         if let Err(error) = retained {
             tracing::debug!(project = %self.project, %error, "the lists of removed backends cannot be forgotten yet");
         }
-    }
-
-    fn backends(&self) -> MutexGuard<'_, BTreeSet<BackendName>> {
-        self.backends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Logs the first of a row of errors.

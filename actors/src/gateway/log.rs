@@ -1,16 +1,15 @@
 //! What a backend has written to its stderr: the last lines, for operators and for the reasons of errors.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::VecDeque;
+
+use crate::locked::Locked;
 
 /// Bytes that are kept of one backend.
 const BYTES_MAX: usize = 256 * 1024;
 
 /// The last lines of one backend. It outlives the processes.
 #[derive(Debug, Default)]
-pub struct BackendLog(Mutex<Kept>);
+pub struct BackendLog(Locked<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -38,7 +37,7 @@ fn bytes_of(text: &str) -> usize {
 impl BackendLog {
     /// Adds a line. The oldest make room.
     pub fn push(&self, text: &str, at_ms: u64) {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.0.lock();
         let number = log.next;
         log.next += 1;
         log.bytes += bytes_of(text);
@@ -56,13 +55,13 @@ impl BackendLog {
 
     /// The lines from this number on.
     pub fn since(&self, number: u64) -> Vec<LogLine> {
-        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.0.lock();
         log.lines.iter().filter(|line| line.number >= number).cloned().collect()
     }
 
     /// The last line from this number on that is not empty.
     pub fn last_since(&self, number: u64) -> Option<String> {
-        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.0.lock();
         let mut lines = log.lines.iter().rev().take_while(|line| line.number >= number);
         lines
             .find(|line| !line.text.trim().is_empty())
@@ -71,7 +70,7 @@ impl BackendLog {
 
     /// The number of the next line.
     pub fn next_number(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).next
+        self.0.lock().next
     }
 }
 

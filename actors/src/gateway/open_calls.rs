@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::poll_fn,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU8, Ordering},
     },
     task::Poll,
@@ -17,7 +17,7 @@ use super::{
     call::CallNumber,
     slots::{Found, Slots},
 };
-use crate::model::SessionId;
+use crate::{locked::Locked, model::SessionId};
 
 /// Bytes that are kept of a name.
 const NAME_BYTES_MAX: usize = 256;
@@ -28,7 +28,7 @@ const VARIANT: u64 = 0b10 << 62;
 pub struct OpenCalls {
     /// The first half of their ids, which no other backend or replica has.
     id_prefix: u64,
-    calls: Mutex<Slots<Weak<CallEntry>>>,
+    calls: Locked<Slots<Weak<CallEntry>>>,
 }
 
 /// Who has sent a call, and what it calls.
@@ -92,21 +92,17 @@ impl Default for OpenCalls {
     fn default() -> Self {
         Self {
             id_prefix: Uuid::new_v4().as_u64_pair().0,
-            calls: Mutex::default(),
+            calls: Locked::default(),
         }
     }
 }
 
 impl OpenCalls {
-    fn lock(&self) -> MutexGuard<'_, Slots<Weak<CallEntry>>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Lists a call, which waits.
     pub fn begin(self: &Arc<Self>, origin: CallOrigin, begun_ms: u64) -> Arc<CallEntry> {
         Arc::new_cyclic(|call| CallEntry {
             calls: Arc::clone(self),
-            number: self.lock().insert(Weak::clone(call)),
+            number: self.calls.lock().insert(Weak::clone(call)),
             origin,
             begun_ms,
             called: OnceLock::new(),
@@ -119,7 +115,7 @@ impl OpenCalls {
     /// The calls that are not over, in no order.
     pub fn all(&self) -> Vec<Arc<CallEntry>> {
         // A call that is dropped takes the lock, so none is dropped here.
-        self.lock().iter().filter_map(Weak::upgrade).collect()
+        self.calls.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// The call with this id.
@@ -128,7 +124,7 @@ impl OpenCalls {
         if prefix != self.id_prefix {
             return None;
         }
-        match self.lock().get(CallNumber(number ^ VARIANT)) {
+        match self.calls.lock().get(CallNumber(number ^ VARIANT)) {
             Found::Open(call) => call.upgrade(),
             Found::Late | Found::Unknown => None,
         }
@@ -216,7 +212,7 @@ fn kept(name: &str) -> Box<str> {
 impl Drop for CallEntry {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.calls.lock().remove(number);
+            self.calls.calls.lock().remove(number);
         }
     }
 }

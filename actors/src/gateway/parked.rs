@@ -1,10 +1,9 @@
 //! Calls whose backend has asked their caller for input, and whose caller answers with another request. Until then they stay
 //! open, and keep their place.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use crate::locked::Locked;
 
 use uuid::Uuid;
 
@@ -28,19 +27,15 @@ pub struct ParkedCall {
 
 /// The parked calls of one backend.
 #[derive(Debug, Default)]
-pub struct ParkedCalls(Mutex<HashMap<Uuid, ParkedCall>>);
+pub struct ParkedCalls(Locked<HashMap<Uuid, ParkedCall>>);
 
 impl ParkedCalls {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, ParkedCall>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Parks a call. Returns the id under which it is taken again.
     ///
     /// # Errors
     /// Too many are parked: the call is given back.
     pub fn park(&self, call: ParkedCall) -> Result<Uuid, ParkedCall> {
-        let mut parked = self.lock();
+        let mut parked = self.0.lock();
         if parked.len() >= PARKED_MAX {
             return Err(call);
         }
@@ -51,24 +46,24 @@ impl ParkedCalls {
 
     /// The number of parked calls.
     pub fn count(&self) -> usize {
-        self.lock().len()
+        self.0.lock().len()
     }
 
     /// Frees what a call occupies whose instance has ended. It waits for its caller, who gets an error.
     pub fn vacate(&self, id: Uuid) {
         // Dropped once the lock is free: another call gets it.
-        let place = self.lock().get_mut(&id).and_then(|parked| parked.call.vacate());
+        let place = self.0.lock().get_mut(&id).and_then(|parked| parked.call.vacate());
         drop(place);
     }
 
     /// Takes a call out.
     pub fn take(&self, id: Uuid) -> Option<ParkedCall> {
-        self.lock().remove(&id)
+        self.0.lock().remove(&id)
     }
 
     /// Takes the call out that operators see as this one.
     pub fn take_entry(&self, entry: &Arc<CallEntry>) -> Option<ParkedCall> {
-        let mut parked = self.lock();
+        let mut parked = self.0.lock();
         let id = parked.iter().find(|(_, call)| Arc::ptr_eq(&call.entry, entry));
         let id = id.map(|(id, _)| *id)?;
         parked.remove(&id)

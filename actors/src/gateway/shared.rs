@@ -1,10 +1,6 @@
 //! What readers see of a project's backends without asking an actor.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -30,6 +26,7 @@ use super::{
 };
 use crate::{
     clock::{Now, now},
+    locked::RwLocked,
     model::{BackendConfig, BackendName, ProjectId, Sharing},
     supervise::{ActorMetrics, ActorNode},
 };
@@ -37,7 +34,7 @@ use crate::{
 /// The backends of one project.
 pub struct GatewayShared {
     /// Replaced as a whole when the routing table changes.
-    offered: RwLock<Arc<Offered>>,
+    offered: RwLocked<Arc<Offered>>,
     /// How often the lists that clients see have changed.
     revisions: watch::Sender<AllRevisions>,
     /// All backends with their catalogs, at each change.
@@ -108,7 +105,7 @@ impl ListRevisions {
 impl GatewayShared {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
-            offered: RwLock::default(),
+            offered: RwLocked::default(),
             revisions: watch::Sender::default(),
             changed: watch::Sender::default(),
             opened_ms: now().mono_ms,
@@ -118,11 +115,11 @@ impl GatewayShared {
 
     /// The backends and their routing table now.
     pub fn offered(&self) -> Arc<Offered> {
-        Arc::clone(&self.offered.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.offered.read())
     }
 
     pub(super) fn publish(&self, offered: Offered) {
-        *self.offered.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(offered);
+        *self.offered.write() = Arc::new(offered);
         self.changed.send_modify(|count| *count += 1);
     }
 

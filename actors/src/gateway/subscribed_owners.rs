@@ -3,8 +3,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
+
+use crate::locked::Locked;
 
 use super::{subscribed::SubscribedResources, subscribed_tasks::SubscribedTasks};
 
@@ -19,7 +21,7 @@ pub struct Subscribed {
 #[derive(Debug, Default)]
 pub struct SubscribedOwners {
     main: Subscribed,
-    owners: Mutex<HashMap<Arc<str>, OfOwner>>,
+    owners: Locked<HashMap<Arc<str>, OfOwner>>,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +36,7 @@ impl SubscribedOwners {
         let Some(owner) = owner else {
             return self.main.clone();
         };
-        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owners = self.owners.lock();
         if !owners.contains_key(owner) {
             owners.retain(|_, known| known.resources.strong_count() + known.tasks.strong_count() > 0);
         }

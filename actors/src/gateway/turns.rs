@@ -1,10 +1,9 @@
 //! How many calls run in a backend at the same time, and whose turn is next: callers that wait are served in rotation, so
 //! that one with many calls does not hold up the others.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
+
+use crate::locked::Locked;
 
 use tokio::sync::oneshot;
 
@@ -17,7 +16,7 @@ pub type CallerId = u64;
 
 /// The turns of one backend.
 #[derive(Debug)]
-pub struct Turns(Mutex<State>);
+pub struct Turns(Locked<State>);
 
 #[derive(Debug)]
 struct State {
@@ -39,7 +38,7 @@ pub struct TooManyWait;
 impl Turns {
     /// Turns for this many calls at the same time.
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State {
+        Arc::new(Self(Locked::new(State {
             limit: limit.max(1),
             running: 0,
             waiting: VecDeque::new(),
@@ -47,15 +46,11 @@ impl Turns {
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes how many calls may run. Those that run continue, and those that wait get the turns that are free now.
     pub fn set_limit(self: &Arc<Self>, limit: usize) {
-        self.lock().limit = limit.max(1);
+        self.0.lock().limit = limit.max(1);
         loop {
-            let mut state = self.lock();
+            let mut state = self.0.lock();
             if state.running >= state.limit || state.waiting.is_empty() {
                 return;
             }
@@ -67,7 +62,7 @@ impl Turns {
 
     /// Takes a turn if one is free now.
     pub fn try_take(self: &Arc<Self>) -> Option<Turn> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         (state.running < state.limit).then(|| {
             state.running += 1;
             Turn(Some(Arc::clone(self)))
@@ -80,7 +75,7 @@ impl Turns {
     /// [`TooManyWait`].
     pub fn take(self: &Arc<Self>, caller: CallerId) -> Result<oneshot::Receiver<Turn>, TooManyWait> {
         let (give, turn) = oneshot::channel();
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.running < state.limit {
             state.running += 1;
             let _ = give.send(Turn(Some(Arc::clone(self))));
@@ -104,7 +99,7 @@ impl Turns {
 
     /// Calls that run, and calls that wait.
     pub fn counts(&self) -> (usize, usize) {
-        let state = self.lock();
+        let state = self.0.lock();
         (state.running, state.waiting_len)
     }
 
@@ -112,7 +107,7 @@ impl Turns {
     fn release(self: &Arc<Self>) {
         loop {
             let next = {
-                let mut state = self.lock();
+                let mut state = self.0.lock();
                 // The limit may have become lower.
                 let next = if state.running > state.limit {
                     None

@@ -6,13 +6,16 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, LazyLock, PoisonError, RwLock,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use super::counter::shard;
-use crate::model::{DeadLetterReason, ProjectId};
+use crate::{
+    locked::RwLocked,
+    model::{DeadLetterReason, ProjectId},
+};
 
 /// Shards of the counters of one project. Nearly all of it is counted on one or two threads.
 const PROJECT_SHARDS: usize = 4;
@@ -220,8 +223,8 @@ struct Table {
     closed_unlabelled: MessageCounts,
 }
 
-static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(|| {
-    RwLock::new(Table {
+static TABLE: LazyLock<RwLocked<Table>> = LazyLock::new(|| {
+    RwLocked::new(Table {
         open: HashMap::new(),
         labelled_len: 0,
         labelled_max: LABELLED_MAX_DEFAULT,
@@ -291,30 +294,30 @@ pub struct ProjectCountsView {
 /// The counters of an open project. Made at the first call, and kept until [`close_project`].
 #[must_use]
 pub fn project(id: &ProjectId) -> Arc<ProjectCounters> {
-    TABLE.write().unwrap_or_else(PoisonError::into_inner).open(id)
+    TABLE.write().open(id)
 }
 
 /// The counters of a project, if it is open.
 #[must_use]
 pub fn open_project(id: &ProjectId) -> Option<Arc<ProjectCounters>> {
-    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let table = TABLE.read();
     table.open.get(id).cloned()
 }
 
 /// The project is closed: its counts stay in the totals.
 pub fn close_project(id: &ProjectId) {
-    TABLE.write().unwrap_or_else(PoisonError::into_inner).close(id);
+    TABLE.write().close(id);
 }
 
 /// Sets how many projects are shown by name. Call before projects are opened.
 pub fn set_labelled_max(projects: usize) {
-    TABLE.write().unwrap_or_else(PoisonError::into_inner).labelled_max = projects;
+    TABLE.write().labelled_max = projects;
 }
 
 /// The counts of all projects.
 #[must_use]
 pub fn all_projects() -> ProjectCountsView {
-    TABLE.read().unwrap_or_else(PoisonError::into_inner).view()
+    TABLE.read().view()
 }
 
 #[cfg(test)]

@@ -1,10 +1,6 @@
 //! Ids and names, parsed once at the edge.
 
-use std::{
-    borrow::Cow,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use icu_normalizer::ComposingNormalizerBorrowed;
 use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
@@ -13,6 +9,7 @@ use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::BrokerError;
 use crate::clock::Now;
+use crate::locked::Locked;
 
 /// The placeholder for an id that is written later: as long as any UUID in text form.
 pub const UNSET_ID: &str = "00000000-0000-0000-0000-000000000000";
@@ -254,8 +251,8 @@ impl QuestionId {
     /// a greater id, even if the wall clock is set back.
     #[must_use]
     pub fn at(now: Now) -> Self {
-        static CONTEXT: Mutex<ContextV7> = Mutex::new(ContextV7::new());
-        let context = CONTEXT.lock().unwrap_or_else(PoisonError::into_inner);
+        static CONTEXT: Locked<ContextV7> = Locked::new(ContextV7::new());
+        let context = CONTEXT.lock();
         let (seconds, millis) = (now.unix_ms / 1000, now.unix_ms % 1000);
         Self(Uuid::new_v7(Timestamp::from_unix(
             &*context,

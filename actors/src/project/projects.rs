@@ -2,18 +2,19 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::Arc,
 };
 
 use super::handle::ProjectHandle;
 use crate::{
+    locked::RwLocked,
     metrics,
     model::{ProjectId, ProjectRecord},
 };
 
 /// The projects of a broker. Only the broker's actor decides about entries; reads take no actor.
 #[derive(Default)]
-pub struct Projects(RwLock<ProjectMaps>);
+pub struct Projects(RwLocked<ProjectMaps>);
 
 #[derive(Default)]
 struct ProjectMaps {
@@ -24,17 +25,17 @@ struct ProjectMaps {
 impl Projects {
     /// The open project of this id. A closed project and one that never existed give the same answer.
     pub fn get(&self, id: &ProjectId) -> Option<ProjectHandle> {
-        self.read().open.get(id).cloned()
+        self.0.read().open.get(id).cloned()
     }
 
     /// All open projects, in no order.
     pub fn all_open(&self) -> Vec<ProjectHandle> {
-        self.read().open.values().cloned().collect()
+        self.0.read().open.values().cloned().collect()
     }
 
     /// The records of all projects, sorted by id.
     pub fn records(&self) -> Vec<Arc<ProjectRecord>> {
-        let maps = self.read();
+        let maps = self.0.read();
         let open = maps.open.values().map(ProjectHandle::record);
         let mut records: Vec<_> = open.chain(maps.closed.values().cloned()).collect();
         records.sort_unstable_by(|a, b| a.id.cmp(&b.id));
@@ -42,20 +43,20 @@ impl Projects {
     }
 
     pub(crate) fn record(&self, id: &ProjectId) -> Option<Arc<ProjectRecord>> {
-        let maps = self.read();
+        let maps = self.0.read();
         let open = maps.open.get(id).map(ProjectHandle::record);
         open.or_else(|| maps.closed.get(id).cloned())
     }
 
     pub(crate) fn insert(&self, project: ProjectHandle) {
-        let mut maps = self.write();
+        let mut maps = self.0.write();
         maps.closed.remove(project.id());
         maps.open.insert(project.id().clone(), project);
     }
 
     /// Removes a project that the store no longer has. Returns it if it was open.
     pub(crate) fn remove(&self, id: &ProjectId) -> Option<ProjectHandle> {
-        let mut maps = self.write();
+        let mut maps = self.0.write();
         maps.closed.remove(id);
         metrics::close_project(id);
         maps.open.remove(id)
@@ -63,18 +64,10 @@ impl Projects {
 
     /// Moves a project to the closed ones. Returns it if it was open.
     pub(crate) fn close(&self, record: Arc<ProjectRecord>) -> Option<ProjectHandle> {
-        let mut maps = self.write();
+        let mut maps = self.0.write();
         metrics::close_project(&record.id);
         let project = maps.open.remove(&record.id);
         maps.closed.insert(record.id.clone(), record);
         project
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, ProjectMaps> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, ProjectMaps> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,12 +5,15 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::Arc,
 };
 
 use semver::{BuildMetadata, Version, VersionReq};
 
-use crate::model::{BrokerError, Pattern, ProtocolName, ProtocolRecord};
+use crate::{
+    locked::RwLocked,
+    model::{BrokerError, Pattern, ProtocolName, ProtocolRecord},
+};
 
 use super::schema::Schema;
 
@@ -118,7 +121,7 @@ impl DiscoverPage {
 /// Versions that differ only in build metadata are the same version (semver 2.0.0, section 10): the second is refused
 /// as a duplicate, and either spelling finds the first.
 #[derive(Clone, Debug, Default)]
-pub struct Catalog(Arc<RwLock<CatalogIndex>>);
+pub struct Catalog(Arc<RwLocked<CatalogIndex>>);
 
 #[derive(Debug, Default)]
 struct CatalogIndex {
@@ -139,7 +142,7 @@ impl Catalog {
     /// one in the catalog.
     pub fn insert(&self, protocol: Arc<Protocol>) -> Arc<Protocol> {
         let record = Arc::clone(&protocol.record);
-        let mut shelves = self.write();
+        let mut shelves = self.0.write();
         let versions = shelves.by_name.entry(record.name.clone()).or_default();
         let text: Box<str> = precedence(&protocol.version_text).into();
         if let Some(there) = versions.get(&text) {
@@ -159,7 +162,7 @@ impl Catalog {
         let Ok(name) = ProtocolName::parse(name) else {
             return Vec::new();
         };
-        let shelves = self.read();
+        let shelves = self.0.read();
         let from = shelves.ordered.range((name.clone(), lowest_version())..);
         let mut versions: Vec<_> = from
             .take_while(|((own, _), _)| *own == name)
@@ -180,7 +183,7 @@ impl Catalog {
         if version.len() > text.len() && BuildMetadata::new(&version[text.len() + 1..]).is_err() {
             return None;
         }
-        self.read().by_name.get(name)?.get(text).cloned()
+        self.0.read().by_name.get(name)?.get(text).cloned()
     }
 
     /// A page of protocols.
@@ -200,7 +203,7 @@ impl Catalog {
                 .map_or(Bound::Unbounded, |name| Bound::Included((name, lowest_version()))),
         };
         let wanted = |protocol: &&Arc<Protocol>| query.matches(&protocol.record);
-        let shelves = self.read();
+        let shelves = self.0.read();
         let mut found = shelves
             .ordered
             .range((start, Bound::Unbounded))
@@ -220,7 +223,7 @@ impl Catalog {
     /// The number of protocols.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.read().ordered.len()
+        self.0.read().ordered.len()
     }
 
     /// True if the project has no protocol.
@@ -232,17 +235,7 @@ impl Catalog {
     /// Approximate bytes of the compiled schemas.
     #[must_use]
     pub fn bytes_len(&self) -> usize {
-        self.read().bytes_len
-    }
-
-    /// Ignores poisoning: a panic under the lock leaves at worst a protocol that is found but not listed, which is no
-    /// reason to stop every sender.
-    fn read(&self) -> RwLockReadGuard<'_, CatalogIndex> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, CatalogIndex> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.read().bytes_len
     }
 }
 

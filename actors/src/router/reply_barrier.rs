@@ -1,17 +1,17 @@
 //! Holds the answers to a batch of sends until every nudge of the batch has been handled, so that `delivered` in an
 //! answer is true.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::{RouteAnswer, Routed};
-use crate::{model::Message, storage::SendResult};
+use crate::{locked::Locked, model::Message, storage::SendResult};
 
 /// The answers of one batch. Each nudge holds a clone of the `Arc`; dropping the last one sends the answers. What was
 /// delivered is looked up only then: an answer never claims more than has happened, and a session that panics over its
 /// nudge delays nothing.
-pub(super) struct ReplyBarrier(Mutex<Option<Pending>>);
+pub(super) struct ReplyBarrier(Locked<Option<Pending>>);
 
 struct Pending {
     answers: Vec<PendingAnswer>,
@@ -33,13 +33,13 @@ pub(super) enum PendingAnswer {
 impl ReplyBarrier {
     /// `reply` gets the answers when the last clone is dropped.
     pub(super) fn new(answers: Vec<PendingAnswer>, reply: oneshot::Sender<Vec<RouteAnswer>>) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Some(Pending { answers, reply }))))
+        Arc::new(Self(Locked::new(Some(Pending { answers, reply }))))
     }
 }
 
 impl Drop for ReplyBarrier {
     fn drop(&mut self) {
-        let pending = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let pending = self.0.get_mut().take();
         if let Some(Pending { answers, reply }) = pending {
             // A sender that is gone does not need the answer; its message is accepted all the same.
             let _ = reply.send(answers.into_iter().map(PendingAnswer::resolve).collect());

@@ -2,13 +2,13 @@
 //! cancelled or answered.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc, MutexGuard,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use tokio::sync::Notify;
 
-use crate::model::CallReceipt;
+use crate::{locked::Locked, model::CallReceipt};
 
 /// A logical clock of the process: the number of answers written. It tells requests that were read before an answer was
 /// written from those that were read after it.
@@ -37,7 +37,7 @@ struct State {
     waiting: Notify,
     /// The number of its answer among all written answers; 0 until it is written. Locked while the operating system takes
     /// the last bytes.
-    written: Mutex<u64>,
+    written: Locked<u64>,
 }
 
 /// The operating system takes the last bytes of an answer. Until this is dropped, every question whether the answer is
@@ -63,7 +63,7 @@ impl Default for ReceiveCall {
             receipt: CallReceipt::generate(),
             cancelled: AtomicBool::new(false),
             waiting: Notify::new(),
-            written: Mutex::default(),
+            written: Locked::default(),
         }))
     }
 }
@@ -100,7 +100,7 @@ impl ReceiveCall {
     /// Begins to hand the last bytes of the answer to the operating system. Hold it for one call that does not block.
     #[must_use]
     pub fn begin_write(&self) -> WriteInProgress<'_> {
-        let written = self.written();
+        let written = self.0.written.lock();
         let place = ANSWERS_WRITTEN.fetch_add(1, Ordering::SeqCst) + 1;
         WriteInProgress { place, written }
     }
@@ -110,20 +110,16 @@ impl ReceiveCall {
         self.begin_write().complete();
     }
 
-    fn written(&self) -> MutexGuard<'_, u64> {
-        self.0.written.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether the answer is written.
     #[must_use]
     pub fn is_written(&self) -> bool {
-        *self.written() != 0
+        *self.0.written.lock() != 0
     }
 
     /// Whether the answer was written before a request was read.
     #[must_use]
     pub fn is_written_before(&self, read: ReadAt) -> bool {
-        let place = *self.written();
+        let place = *self.0.written.lock();
         place != 0 && place <= read.0
     }
 

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 use super::WakeLog;
 use crate::{
     clock::{self, Now, millis},
+    locked::Locked,
     model::{PresenceTimeouts, ProjectId, SessionName, SessionStatus},
     silence,
     storage::{Claim, Depth},
@@ -37,7 +38,7 @@ pub struct SessionShared {
     remote_changes_counted: AtomicU64,
     /// The number of the last batch of which the session was nudged.
     last_batch: AtomicU64,
-    agent: Mutex<AgentInfo>,
+    agent: Locked<AgentInfo>,
     traced: TracedDeliveries,
     wakes: WakeLog,
 }
@@ -102,7 +103,7 @@ impl SessionShared {
             remote_changes: AtomicU64::new(1),
             remote_changes_counted: AtomicU64::new(0),
             last_batch: AtomicU64::new(0),
-            agent: Mutex::default(),
+            agent: Locked::default(),
             traced: TracedDeliveries::default(),
             wakes: WakeLog::default(),
         })
@@ -120,7 +121,7 @@ impl SessionShared {
 
     /// What the log says of the agent.
     pub fn agent(&self) -> MutexGuard<'_, AgentInfo> {
-        self.agent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.agent.lock()
     }
 
     /// Another replica saw a heartbeat at `mono_ms`, or the session leave. `instead_of` is the moment that this replica

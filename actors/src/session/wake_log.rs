@@ -3,15 +3,13 @@
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
 use super::waking::Turn;
 use crate::{
     clock::{Now, mono_ms},
+    locked::Locked,
     model::{Activity, Rung, Rungs, WakeRecord},
 };
 
@@ -29,7 +27,7 @@ pub struct WakeLog {
     turn_until_ms: AtomicU64,
     turn_hops: AtomicU64,
     /// The last wakes, the oldest first.
-    records: Mutex<VecDeque<WakeRecord>>,
+    records: Locked<VecDeque<WakeRecord>>,
 }
 
 impl WakeLog {
@@ -91,19 +89,15 @@ impl WakeLog {
     /// The last wakes between two moments, in milliseconds since the Unix epoch.
     pub fn between(&self, from_ms: u64, to_ms: u64) -> Vec<WakeRecord> {
         let is_within = |record: &&WakeRecord| (from_ms..=to_ms).contains(&record.at_ms);
-        self.records().iter().filter(is_within).copied().collect()
+        self.records.lock().iter().filter(is_within).copied().collect()
     }
 
     pub(super) fn add(&self, record: WakeRecord) {
-        let mut records = self.records();
+        let mut records = self.records.lock();
         if records.len() == RECORDS_MAX {
             records.pop_front();
         }
         records.push_back(record);
-    }
-
-    fn records(&self) -> MutexGuard<'_, VecDeque<WakeRecord>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

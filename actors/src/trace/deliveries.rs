@@ -4,13 +4,16 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use super::{ActiveSpan, Attribute, SpanKind, is_on};
-use crate::model::{Message, MessageId, SessionId, TraceContext};
+use crate::{
+    locked::Locked,
+    model::{Message, MessageId, SessionId, TraceContext},
+};
 
 /// Messages of one session that are kept, about 150 bytes each. Beyond it the older ones are forgotten: their
 /// acknowledgement has no span.
@@ -21,7 +24,7 @@ const KEPT_LEN_MAX: usize = 1024;
 pub struct TracedDeliveries {
     /// The number of `kept`, which is read without the lock.
     len: AtomicUsize,
-    kept: Mutex<Kept>,
+    kept: Locked<Kept>,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +59,7 @@ impl TracedDeliveries {
     }
 
     fn keep(&self, message: MessageId, delivery: TraceContext) {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         kept.deliveries += 1;
         let number = kept.deliveries;
         kept.by_message.insert(message, (number, delivery));
@@ -73,7 +76,7 @@ impl TracedDeliveries {
         if self.is_empty() {
             return Vec::new();
         }
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         let taken = messages
             .iter()
             .filter_map(|message| Some((*message, kept.by_message.remove(message)?.1)))
@@ -87,7 +90,7 @@ impl TracedDeliveries {
         if self.is_empty() {
             return Vec::new();
         }
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         let Some(last) = kept.by_message.get(&message).map(|(number, _)| *number) else {
             return Vec::new();
         };
@@ -113,10 +116,6 @@ impl TracedDeliveries {
 
     fn is_empty(&self) -> bool {
         self.len.load(Ordering::Acquire) == 0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

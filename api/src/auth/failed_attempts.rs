@@ -5,13 +5,13 @@ use std::{
     hash::{BuildHasher, Hash, RandomState},
     num::NonZeroU32,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use actors::{clock::Now, model::ApiKey, rate::RateLimit};
+use actors::{clock::Now, locked::Locked, model::ApiKey, rate::RateLimit};
 
 use super::Network;
 
@@ -27,9 +27,9 @@ const ENTRIES_MAX: usize = 50_000;
 #[derive(Debug, Default)]
 pub struct FailedAttempts {
     hasher: RandomState,
-    networks: Mutex<HashMap<Network, Arc<AttemptLimit>>>,
+    networks: Locked<HashMap<Network, Arc<AttemptLimit>>>,
     /// By network and by a hash of the claimed project id and key id.
-    keys: Mutex<HashMap<(Network, u64), Arc<AttemptLimit>>>,
+    keys: Locked<HashMap<(Network, u64), Arc<AttemptLimit>>>,
 }
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Attempt<'_> {
     /// Returns how long this network is blocked for this key.
     pub fn blocked_for(&self, now: Now) -> Option<Duration> {
         let of = (self.network?, self.key?);
-        lock(&self.attempts.keys).get(&of)?.blocked_for(now)
+        self.attempts.keys.lock().get(&of)?.blocked_for(now)
     }
 
     /// Counts a failed attempt.
@@ -94,12 +94,12 @@ impl AttemptLimit {
 }
 
 fn limit_of<K: Hash + Eq>(
-    known: &Mutex<HashMap<K, Arc<AttemptLimit>>>,
+    known: &Locked<HashMap<K, Arc<AttemptLimit>>>,
     who: K,
     per_minute: NonZeroU32,
     now: Now,
 ) -> Arc<AttemptLimit> {
-    let mut known = lock(known);
+    let mut known = known.lock();
     if known.len() >= ENTRIES_MAX {
         known.retain(|_, tries| tries.blocked_for(now).is_some());
     }
@@ -113,10 +113,6 @@ fn limit_of<K: Hash + Eq>(
         })
     };
     Arc::clone(known.entry(who).or_insert_with(new))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,17 +1,14 @@
 //! Rate limits by caller name, for callers without a key record.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
-use actors::rate::RateLimit;
+use actors::{locked::Locked, rate::RateLimit};
 
 /// Rate limits by caller, for callers that have no key record to hold one.
 #[derive(Debug)]
 pub struct CallerRates {
     per_minute: u32,
-    by_caller: Mutex<HashMap<String, Arc<RateLimit>>>,
+    by_caller: Locked<HashMap<String, Arc<RateLimit>>>,
 }
 
 /// Callers with a limit at once; beyond that, limits that no identity uses are dropped.
@@ -22,7 +19,7 @@ impl CallerRates {
     pub fn per_minute(per_minute: u32) -> Self {
         Self {
             per_minute,
-            by_caller: Mutex::default(),
+            by_caller: Locked::default(),
         }
     }
 
@@ -36,7 +33,7 @@ impl CallerRates {
         if self.per_minute == 0 {
             return None;
         }
-        let mut by_caller = self.by_caller.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_caller = self.by_caller.lock();
         if let Some(rate) = by_caller.get(caller) {
             return Some(Arc::clone(rate));
         }

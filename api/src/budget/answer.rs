@@ -3,16 +3,15 @@
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use actors::session::ReadBudget;
+use actors::{locked::Locked, session::ReadBudget};
 
 use super::Reservation;
 
 /// The share of a call in the budget for outgoing bytes.
 pub struct AnswerBudget {
-    reservation: Mutex<Reservation>,
+    reservation: Locked<Reservation>,
     /// Bytes of the answer for each byte that is read.
     answer_per_object: usize,
 }
@@ -22,7 +21,7 @@ impl AnswerBudget {
     /// bytes for each byte that is read.
     pub fn new(reservation: Reservation, answer_per_object: usize) -> Self {
         Self {
-            reservation: Mutex::new(reservation),
+            reservation: Locked::new(reservation),
             answer_per_object,
         }
     }
@@ -30,33 +29,29 @@ impl AnswerBudget {
     fn answer_bytes(&self, object_len: usize) -> usize {
         object_len.saturating_mul(self.answer_per_object)
     }
-
-    fn reservation(&self) -> MutexGuard<'_, Reservation> {
-        self.reservation.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl ReadBudget for AnswerBudget {
     fn try_reserve(&self, bytes: usize) -> bool {
-        self.reservation().try_grow_to(self.answer_bytes(bytes))
+        self.reservation.lock().try_grow_to(self.answer_bytes(bytes))
     }
 
     fn reserve(&self, bytes: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let bytes = self.answer_bytes(bytes);
         Box::pin(async move {
             {
-                let mut reservation = self.reservation();
+                let mut reservation = self.reservation.lock();
                 if bytes > reservation.bytes() {
                     reservation.set_bytes(0);
                 }
             }
             let waiting = QueueGuard(self);
-            poll_fn(|cx| waiting.0.reservation().poll_grow_to(bytes, cx)).await;
+            poll_fn(|cx| waiting.0.reservation.lock().poll_grow_to(bytes, cx)).await;
         })
     }
 
     fn release(&self) {
-        self.reservation().set_bytes(0);
+        self.reservation.lock().set_bytes(0);
     }
 }
 
@@ -65,6 +60,6 @@ struct QueueGuard<'a>(&'a AnswerBudget);
 
 impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
-        self.0.reservation().cancel_wait();
+        self.0.reservation.lock().cancel_wait();
     }
 }

@@ -11,13 +11,13 @@ use std::{
     collections::{HashMap, VecDeque},
     future::poll_fn,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
 };
 
-use actors::model::ProjectId;
+use actors::{locked::Locked, model::ProjectId};
 
 pub use answer::AnswerBudget;
 pub use worker_time::{SLICE_MS, SliceWaiter, WorkerTime};
@@ -30,7 +30,7 @@ pub struct ByteBudget {
     /// Whether a reservation waits.
     has_waiters: AtomicBool,
     /// `used` and the projects' counters change under this lock.
-    state: Mutex<State>,
+    state: Locked<State>,
 }
 
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl ByteBudget {
             project_bytes_max,
             used: AtomicUsize::new(0),
             has_waiters: AtomicBool::new(false),
-            state: Mutex::default(),
+            state: Locked::default(),
         })
     }
 
@@ -66,7 +66,7 @@ impl ByteBudget {
     /// The project that has to free bytes after `project` set its bytes beyond the bounds: `project` itself when it
     /// exceeds its share, or the largest project when the process exceeds its bound.
     pub fn overcommitted_project(&self, project: &ProjectId) -> Option<ProjectId> {
-        let state = self.state();
+        let state = self.state.lock();
         let held = |used: &Arc<AtomicUsize>| used.load(Ordering::Relaxed);
         if state.projects.get(project).map_or(0, held) > self.project_bytes_max {
             return Some(project.clone());
@@ -76,10 +76,6 @@ impl ByteBudget {
         }
         let most = state.projects.iter().max_by_key(|(_, used)| held(used));
         most.map(|(id, _)| id.clone())
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the first waiter of each project; bytes may be free for it.
@@ -106,7 +102,7 @@ pub struct Reservation {
 impl Reservation {
     /// A reservation of 0 bytes.
     pub fn new(budget: &Arc<ByteBudget>, project: &ProjectId) -> Self {
-        let project_used = Arc::clone(budget.state().projects.entry(project.clone()).or_default());
+        let project_used = Arc::clone(budget.state.lock().projects.entry(project.clone()).or_default());
         Self {
             budget: Arc::clone(budget),
             project: project.clone(),
@@ -138,7 +134,7 @@ impl Reservation {
     pub fn set_bytes(&mut self, bytes: usize) {
         if bytes != self.bytes {
             let budget = Arc::clone(&self.budget);
-            self.apply(&budget.state(), bytes);
+            self.apply(&budget.state.lock(), bytes);
         }
     }
 
@@ -150,7 +146,7 @@ impl Reservation {
             return Poll::Ready(());
         }
         let budget = Arc::clone(&self.budget);
-        let mut state = budget.state();
+        let mut state = budget.state.lock();
         let first = state.waiters.get(&self.project).and_then(VecDeque::front);
         let is_next = first.is_none_or(|first| Some(first.ticket) == self.ticket);
         if is_next && self.has_room_for(bytes) {
@@ -180,7 +176,7 @@ impl Reservation {
             return true;
         }
         let budget = Arc::clone(&self.budget);
-        let state = budget.state();
+        let state = budget.state.lock();
         let grows = !state.waiters.contains_key(&self.project) && self.has_room_for(bytes);
         if grows {
             self.apply(&state, bytes);
@@ -213,7 +209,7 @@ impl Reservation {
     pub fn cancel_wait(&mut self) {
         if self.ticket.is_some() {
             let budget = Arc::clone(&self.budget);
-            let mut state = budget.state();
+            let mut state = budget.state.lock();
             self.remove_from_queue(&mut state);
             budget.wake(&state);
         }
@@ -233,7 +229,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let budget = Arc::clone(&self.budget);
-        let mut state = budget.state();
+        let mut state = budget.state.lock();
         self.remove_from_queue(&mut state);
         self.apply(&state, 0);
         // Only the table and this reservation refer to the project's counter.
@@ -304,7 +300,7 @@ mod tests {
         b.set_bytes(10);
         assert!(grows(&mut a, 31) && !budget.has_waiters());
         drop((a, b, c));
-        assert!(budget.state().projects.is_empty());
+        assert!(budget.state.lock().projects.is_empty());
         assert_eq!(budget.used.load(Ordering::Relaxed), 0);
     }
 

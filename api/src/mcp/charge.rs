@@ -1,12 +1,9 @@
 //! Counts the bytes of one outbox against the budget of all outboxes: the waiting frames, and what is reserved for
 //! messages that are being read from the store.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use actors::session::UNRESERVED_BYTES_MAX;
+use actors::{locked::Locked, session::UNRESERVED_BYTES_MAX};
 
 use crate::budget::{Gauge, Reservation};
 
@@ -15,7 +12,7 @@ const STEP_BYTES: usize = UNRESERVED_BYTES_MAX;
 
 /// The share of one outbox in the budget.
 pub struct OutboxCharge {
-    reservation: Mutex<Reservation>,
+    reservation: Locked<Reservation>,
     charged_bytes: AtomicUsize,
     reserved_bytes: AtomicUsize,
     gauge: Gauge,
@@ -26,7 +23,7 @@ impl OutboxCharge {
     pub fn new(reservation: Reservation) -> Self {
         Self {
             gauge: reservation.gauge(),
-            reservation: Mutex::new(reservation),
+            reservation: Locked::new(reservation),
             charged_bytes: AtomicUsize::new(0),
             reserved_bytes: AtomicUsize::new(0),
         }
@@ -42,7 +39,7 @@ impl OutboxCharge {
         if is_settled(self.charged_bytes.load(Ordering::Relaxed)) {
             return;
         }
-        let mut reservation = self.reservation();
+        let mut reservation = self.reservation.lock();
         if let Some(due) = differs(reservation.bytes()) {
             reservation.set_bytes(due);
             self.charged_bytes.store(due, Ordering::Relaxed);
@@ -58,7 +55,7 @@ impl OutboxCharge {
         if bytes <= UNRESERVED_BYTES_MAX {
             return true;
         }
-        let mut reservation = self.reservation();
+        let mut reservation = self.reservation.lock();
         let grows = reservation.try_grow_to(due(waiting + self.reserved_bytes() + bytes));
         if grows {
             self.reserved_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -81,10 +78,6 @@ impl OutboxCharge {
     /// Whether [`Self::reserve`] may succeed. Does not consider other waiters of the budget.
     pub fn may_have_room(&self, bytes: usize) -> bool {
         !self.gauge.is_full() && (bytes <= UNRESERVED_BYTES_MAX || self.gauge.has_room_for(bytes))
-    }
-
-    fn reservation(&self) -> MutexGuard<'_, Reservation> {
-        self.reservation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

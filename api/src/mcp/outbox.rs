@@ -6,7 +6,7 @@ mod connection;
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError, Weak,
+        MutexGuard, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
     task::Waker,
@@ -14,6 +14,7 @@ use std::{
 };
 
 use actors::{
+    locked::Locked,
     model::{ConnectionId, Rungs},
     session::CloseReason,
 };
@@ -79,7 +80,7 @@ pub struct Outbox {
     rungs: AtomicU8,
     /// A [`RetentionCounter`] counts the waiting bytes.
     is_retained: AtomicBool,
-    queue: Mutex<Queue>,
+    queue: Locked<Queue>,
     charge: Option<OutboxCharge>,
 }
 
@@ -176,7 +177,7 @@ impl Outbox {
             taken_over: AtomicBool::new(false),
             rungs: AtomicU8::new(0),
             is_retained: AtomicBool::new(false),
-            queue: Mutex::default(),
+            queue: Locked::default(),
             charge: None,
         }
     }
@@ -227,7 +228,7 @@ impl Outbox {
         {
             return;
         }
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         self.append(&mut queue, frame);
         self.after_queueing(queue);
     }
@@ -235,7 +236,7 @@ impl Outbox {
     /// Queues the response to a request, which ends an exchange. `error` is its JSON-RPC error code, and `receives` are
     /// completed when it has been written.
     pub fn respond(&self, frame: impl JsonText, error: Option<i32>, receives: impl IntoIterator<Item = HandedOver>) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         if queue.ended {
             return;
         }
@@ -294,7 +295,7 @@ impl Outbox {
     /// How the response of an exchange begins, as soon as it is known. `events_at_once` begins a stream before the
     /// first event. The decision is final: later frames are queued in the form that was decided.
     pub fn response_start(&self, events_at_once: bool) -> Option<ResponseStart> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         if let Some(QueuedResponse { error, whole: true }) = queue.exchange.answered {
             let body = std::mem::take(&mut queue.bytes);
             return Some(ResponseStart::Whole { body, error });
@@ -313,7 +314,7 @@ impl Outbox {
 
     /// The receives of an exchange whose response [`Outbox::take`] has not returned yet.
     pub fn take_receives(&self) -> impl Iterator<Item = HandedOver> {
-        std::mem::take(&mut self.queue().marks.receives)
+        std::mem::take(&mut self.queue.lock().marks.receives)
             .into_iter()
             .map(|mark| mark.receive)
     }
@@ -324,7 +325,7 @@ impl Outbox {
         if !matches!(self.framing, Framing::WebSocket | Framing::Line) {
             return;
         }
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let first = queue.queued_bytes_total - queue.bytes.len() as u64;
         let Some(range) = queue.marks.withdraw(receive, first) else {
             return;
@@ -340,7 +341,7 @@ impl Outbox {
 
     /// Whether the response was queued and taken completely.
     pub fn is_done(&self) -> bool {
-        let queue = self.queue();
+        let queue = self.queue.lock();
         queue.exchange.answered.is_some() && queue.bytes.is_empty()
     }
 
@@ -359,18 +360,18 @@ impl Outbox {
 
     /// Events queued since the start.
     pub fn events_len(&self) -> u64 {
-        self.queue().events_len
+        self.queue.lock().events_len
     }
 
     /// Ends the HTTP response but not the exchange: the client reconnects for the rest.
     pub fn interrupt(&self) {
-        self.queue().exchange.interrupted = true;
+        self.queue.lock().exchange.interrupted = true;
         self.wake();
     }
 
     /// Discards the answer: the caller has cancelled its request.
     pub fn abandon(&self) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.exchange.abandoned = true;
         queue.ended = true;
         drop(queue);
@@ -380,7 +381,7 @@ impl Outbox {
     /// Detaches the reader of an exchange. At most `bytes_max` bytes are kept for a returning reader; a longer answer
     /// is discarded. From now on `keeper` counts the bytes.
     pub fn detach_reader(&self, bytes_max: usize, retention_counter: Weak<dyn RetentionCounter>) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.exchange.reader_gone = Some(ReaderGone {
             bytes_max,
             retention_counter,
@@ -393,7 +394,7 @@ impl Outbox {
 
     /// Attaches a returned reader.
     pub fn attach_reader(&self) {
-        self.queue().exchange.reader_gone = None;
+        self.queue.lock().exchange.reader_gone = None;
         self.is_retained.store(false, Ordering::Relaxed);
         self.update_budget();
     }
@@ -412,22 +413,22 @@ impl Outbox {
 
     /// Whether the answer was discarded.
     pub fn is_abandoned(&self) -> bool {
-        self.queue().exchange.abandoned
+        self.queue.lock().exchange.abandoned
     }
 
     /// Whether nothing was ever queued.
     pub fn is_unused(&self) -> bool {
-        self.queue().queued_bytes_total == 0
+        self.queue.lock().queued_bytes_total == 0
     }
 
     /// The reason to close the connection, if it is to be closed.
     pub fn closing(&self) -> Option<CloseReason> {
-        self.queue().closing
+        self.queue.lock().closing
     }
 
     /// Whether the response is to be ended now; true once per interruption.
     pub fn take_interrupt(&self) -> bool {
-        std::mem::take(&mut self.queue().exchange.interrupted)
+        std::mem::take(&mut self.queue.lock().exchange.interrupted)
     }
 
     /// Withdraws a close for a reason that a returning client ends, and returns the reason. For HTTP sessions, which
@@ -440,25 +441,28 @@ impl Outbox {
             );
             released || matches!(why, CloseReason::Silent | CloseReason::Disconnected)
         };
-        self.queue().closing.take_if(given_up)
+        self.queue.lock().closing.take_if(given_up)
     }
 
     /// Withdraws a close as taken over: this connection has registered a session again.
     pub fn clear_taken_over(&self) {
         self.taken_over.store(false, Ordering::Release);
-        self.queue().closing.take_if(|why| *why == CloseReason::TakenOver);
+        self.queue.lock().closing.take_if(|why| *why == CloseReason::TakenOver);
     }
 
     /// Withdraws a close as unauthorized: the reader from now on has a valid credential.
     pub fn clear_unauthorized(&self) {
-        self.queue().closing.take_if(|why| *why == CloseReason::Unauthorized);
+        self.queue
+            .lock()
+            .closing
+            .take_if(|why| *why == CloseReason::Unauthorized);
     }
 
     /// Queues the last bytes of the connection, already encoded. Later frames are dropped: a close frame must be the
     /// last (RFC 6455, section 5.5.1).
     pub fn send_last(&self, bytes: &[u8]) {
         self.send_raw(bytes);
-        self.queue().ended = true;
+        self.queue.lock().ended = true;
     }
 
     /// The peer has said how it can wake its agent. Call it before the peer registers a session.
@@ -468,7 +472,7 @@ impl Outbox {
 
     /// Queues a frame that is not text, already encoded.
     pub fn send_raw(&self, bytes: &[u8]) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         if queue.ended {
             return;
         }
@@ -479,7 +483,7 @@ impl Outbox {
 
     /// Sets the frame around pushed messages and the frames that announce changes of the inbox.
     pub fn configure(&self, push: Option<PushFrame>, inbox_frames: Vec<Box<[u8]>>) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.push = push;
         queue.inbox_frames = inbox_frames;
     }
@@ -503,7 +507,7 @@ impl Outbox {
     /// connection after these bytes, if it is to be closed.
     pub fn take(&self, into: &mut Vec<u8>, marks: &mut WriteMarks) -> Option<CloseReason> {
         self.is_signalled.store(false, Ordering::Release);
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         std::mem::swap(&mut queue.bytes, into);
         marks.append(&mut queue.marks);
         queue.inbox_announced = false;
@@ -571,10 +575,6 @@ impl Outbox {
         let added = queue.bytes.len() - before;
         queue.queued_bytes_total += added as u64;
         self.waiting_len.fetch_add(added, Ordering::Relaxed);
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

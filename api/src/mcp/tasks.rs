@@ -9,7 +9,7 @@ use std::{
     future::Future,
     rc::Rc,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -19,6 +19,7 @@ use actors::{
     clock::{Now, millis, now, rfc3339_text},
     gateway::ServerInfo,
     idle::{self, AwakeGuard},
+    locked::Locked,
     model::{ProjectId, ReplicaId, SessionId},
 };
 use serde::Serialize;
@@ -77,9 +78,9 @@ pub fn extension_not_declared() -> RpcError {
 /// The tasks of the process.
 #[derive(Debug, Default)]
 pub struct Tasks {
-    table: Mutex<TaskTable>,
+    table: Locked<TaskTable>,
     /// The tasks that received messages of a session, by session.
-    receivers: Mutex<HashMap<SessionId, Vec<Weak<Task>>>>,
+    receivers: Locked<HashMap<SessionId, Vec<Weak<Task>>>>,
     /// The replica that the ids name.
     replica: Option<ReplicaId>,
 }
@@ -127,7 +128,7 @@ impl Tasks {
         let id = located_id::new_id(self.replica);
         let task = Arc::new(Task::new(id, Arc::clone(identity), Arc::downgrade(self)));
         {
-            let mut known = lock(&self.table);
+            let mut known = self.table.lock();
             let is_full = known.tasks.len() >= TASKS_LEN_MAX;
             let kept = known.usage.entry(identity.project.id().clone()).or_default();
             if is_full || kept.tasks >= TASKS_OF_PROJECT_LEN_MAX || kept.result_bytes >= RESULT_BYTES_OF_PROJECT_MAX {
@@ -148,7 +149,7 @@ impl Tasks {
     /// messages return to the inbox.
     pub fn close_of_ended_credentials(&self, now: Now, known_for: Duration) {
         let ended: Vec<_> = {
-            let known = lock(&self.table);
+            let known = self.table.lock();
             let is_over = |task: &&Arc<Task>| task.identity.invalid_for(now).is_some_and(|time| time >= known_for);
             let ended = known.tasks.values().filter(is_over);
             ended.map(|task| task.id.clone()).collect()
@@ -159,12 +160,12 @@ impl Tasks {
     }
 
     fn remove(&self, id: &str) {
-        let removed = lock(&self.table).remove(id);
+        let removed = self.table.lock().remove(id);
         let Some(task) = removed else { return };
-        let session = lock(&task.unclaimed).as_ref().map(|receive| receive.member.record.id);
+        let session = task.unclaimed.lock().as_ref().map(|receive| receive.member.record.id);
         task.stop();
         if let Some(session) = session {
-            let mut receivers = lock(&self.receivers);
+            let mut receivers = self.receivers.lock();
             if let Some(of_session) = receivers.get_mut(&session) {
                 of_session.retain(|receiver| receiver.upgrade().is_some_and(|receiver| receiver.id != id));
                 if of_session.is_empty() {
@@ -176,7 +177,7 @@ impl Tasks {
 
     /// Counts the bytes of a result, while its task is kept.
     fn count_result(&self, task: &Task, len: usize) {
-        let mut known = lock(&self.table);
+        let mut known = self.table.lock();
         if known.tasks.contains_key(task.id.as_str())
             && let Some(kept) = known.usage.get_mut(task.identity.project.id())
         {
@@ -190,7 +191,7 @@ impl Tasks {
     /// # Errors
     /// Invalid params if the id is unknown, of another caller, or expired.
     pub fn find(&self, identity: &Identity, id: &str) -> Result<Arc<Task>, RpcError> {
-        let task = lock(&self.table).tasks.get(id).cloned();
+        let task = self.table.lock().tasks.get(id).cloned();
         task.filter(|task| task.identity.is_same_caller(identity))
             .ok_or_else(not_found)
     }
@@ -198,7 +199,7 @@ impl Tasks {
     /// Returns to the inbox the messages that ended tasks have received and that were not fetched. Called before
     /// another receive of the session, which would acknowledge them.
     pub fn release_unclaimed(&self, session: SessionId) {
-        let receivers = lock(&self.receivers).remove(&session);
+        let receivers = self.receivers.lock().remove(&session);
         for task in receivers
             .into_iter()
             .flatten()
@@ -215,12 +216,12 @@ impl Tasks {
     /// Keeps the messages that a task receives, until its result is fetched.
     pub fn add_receive(&self, task: &Arc<Task>, receive: PendingReceive) {
         let session = receive.member.record.id;
-        *lock(&task.unclaimed) = Some(receive);
+        *task.unclaimed.lock() = Some(receive);
         self.add_receiver(session, task);
     }
 
     fn add_receiver(&self, session: SessionId, task: &Arc<Task>) {
-        let mut receivers = lock(&self.receivers);
+        let mut receivers = self.receivers.lock();
         let of_session = receivers.entry(session).or_default();
         of_session.retain(|receiver| receiver.strong_count() > 0);
         of_session.push(Arc::downgrade(task));
@@ -235,14 +236,14 @@ pub struct Task {
     created_at_ms: u64,
     /// The current state; subscriptions watch it.
     state: watch::Sender<State>,
-    runner: Mutex<Option<AbortHandle>>,
-    inputs: Mutex<PendingInputs>,
+    runner: Locked<Option<AbortHandle>>,
+    inputs: Locked<PendingInputs>,
     /// The messages that it received, until its result is fetched.
-    unclaimed: Mutex<Option<PendingReceive>>,
+    unclaimed: Locked<Option<PendingReceive>>,
     tasks: Weak<Tasks>,
     result_len: AtomicUsize,
     /// Held while it runs: no connection may be open meanwhile.
-    awake: Mutex<Option<AwakeGuard>>,
+    awake: Locked<Option<AwakeGuard>>,
 }
 
 impl fmt::Debug for Task {
@@ -319,12 +320,12 @@ impl Task {
                 updated_at_ms: now_ms,
                 status: TaskStatus::Working,
             }),
-            runner: Mutex::default(),
-            inputs: Mutex::default(),
-            unclaimed: Mutex::default(),
+            runner: Locked::default(),
+            inputs: Locked::default(),
+            unclaimed: Locked::default(),
             tasks,
             result_len: AtomicUsize::new(0),
-            awake: Mutex::new(Some(idle::keep_awake())),
+            awake: Locked::new(Some(idle::keep_awake())),
         }
     }
 
@@ -335,7 +336,7 @@ impl Task {
 
     /// Sets the future that runs the task, so that it can be cancelled.
     pub fn set_runner(&self, runner: AbortHandle) {
-        *lock(&self.runner) = Some(runner);
+        *self.runner.lock() = Some(runner);
         if self.has_ended() {
             // The task was cancelled before the runner was known.
             self.stop();
@@ -359,7 +360,7 @@ impl Task {
             moves
         });
         if self.has_ended() {
-            lock(&self.awake).take();
+            self.awake.lock().take();
         }
         has_moved
     }
@@ -391,16 +392,16 @@ impl Task {
     }
 
     fn stop(&self) {
-        if let Some(runner) = lock(&self.runner).take() {
+        if let Some(runner) = self.runner.lock().take() {
             runner.abort();
         }
-        lock(&self.inputs).replies.clear();
-        lock(&self.awake).take();
+        self.inputs.lock().replies.clear();
+        self.awake.lock().take();
         self.release_unclaimed();
     }
 
     fn release_unclaimed(&self) {
-        let taken = lock(&self.unclaimed).take();
+        let taken = self.unclaimed.lock().take();
         if let Some(receive) = taken {
             receive.release();
         }
@@ -412,13 +413,13 @@ impl Task {
         if !self.has_ended() {
             return None;
         }
-        lock(&self.unclaimed).take()
+        self.unclaimed.lock().take()
     }
 
     /// Adds an input request and returns its answer. Keys are unique within a task.
     pub fn ask(&self, key: &str, request: Value) -> oneshot::Receiver<Value> {
         let (reply, answer) = oneshot::channel();
-        let mut inputs = lock(&self.inputs);
+        let mut inputs = self.inputs.lock();
         inputs.asked_count += 1;
         let key = format!("{key}-{}", inputs.asked_count);
         inputs.replies.insert(key.clone(), reply);
@@ -433,7 +434,7 @@ impl Task {
 
     /// Passes answers of the client to their waiters; unexpected ones are ignored (tasks/update).
     pub fn update(&self, responses: Map<String, Value>) {
-        let mut inputs = lock(&self.inputs);
+        let mut inputs = self.inputs.lock();
         let answered: Vec<_> = responses
             .into_iter()
             .filter_map(|(key, response)| Some((inputs.replies.remove(&key)?, key, response)))
@@ -523,8 +524,4 @@ impl Task {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,11 +7,11 @@ use std::{
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
-    sync::{Mutex, PoisonError},
     time::Instant,
 };
 
 use actors::faults;
+use actors::locked::Locked;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -37,7 +37,7 @@ const INHERITED: [&str; 6] = ["HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER"];
 const INHERITED_PREFIXES: [&str; 2] = ["LC_", "XDG_"];
 
 /// The brokers that this process has started. The next start collects the exit codes of those that have ended.
-static STARTED: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+static STARTED: Locked<Vec<Child>> = Locked::new(Vec::new());
 
 /// Starts the broker of an instance and waits until it serves. The caller holds the start lock.
 ///
@@ -89,7 +89,7 @@ pub fn start(paths: &LocalPaths, deadline: Instant) -> Result<(), AttachError> {
 
 /// Keeps a child, whose exit code is collected later, and collects those of children that have ended.
 fn keep_until_its_end(child: Child) {
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut started = STARTED.lock();
     started.push(child);
     started.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
 }

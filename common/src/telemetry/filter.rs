@@ -1,8 +1,9 @@
 //! What is logged, which an operator may change while the process runs.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use actors::clock;
+use actors::locked::Locked;
 use tracing_subscriber::{
     EnvFilter, Registry,
     reload::{self, Handle},
@@ -22,7 +23,7 @@ static FILTER: OnceLock<RunningFilter> = OnceLock::new();
 
 struct RunningFilter {
     handle: Handle<EnvFilter, Registry>,
-    state: Mutex<LogFilterState>,
+    state: Locked<LogFilterState>,
 }
 
 /// What is logged at present.
@@ -47,7 +48,7 @@ pub fn install(configured: &str) -> reload::Layer<EnvFilter, Registry> {
         until_ms: None,
         changes: 0,
     };
-    let state = Mutex::new(state);
+    let state = Locked::new(state);
     let _ = FILTER.set(RunningFilter { handle, state });
     layer
 }
@@ -60,7 +61,7 @@ fn parse(filter: &str) -> EnvFilter {
 
 /// What is logged at present. `None` if the process does not log.
 pub fn filter_state() -> Option<LogFilterState> {
-    Some(FILTER.get()?.state().clone())
+    Some(FILTER.get()?.state.lock().clone())
 }
 
 /// Changes the filter, for this many milliseconds if `for_ms` is given. Returns the new state.
@@ -84,7 +85,7 @@ pub fn change_filter(filter: &str, for_ms: Option<u64>) -> Result<LogFilterState
 /// Returns to the configured filter, unless the filter was changed since `changes`.
 pub fn revert_filter(changes: u64) {
     if let Some(running) = FILTER.get() {
-        let state = running.state().clone();
+        let state = running.state.lock().clone();
         if state.changes == changes {
             running.set(state.configured, None);
         }
@@ -93,16 +94,12 @@ pub fn revert_filter(changes: u64) {
 
 impl RunningFilter {
     fn set(&self, filter: String, until_ms: Option<u64>) -> LogFilterState {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // It fails only where the subscriber is gone, at the end of the process.
         let _ = self.handle.reload(parse(&filter));
         state.filter = filter;
         state.until_ms = until_ms;
         state.changes += 1;
         state.clone()
-    }
-
-    fn state(&self) -> MutexGuard<'_, LogFilterState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

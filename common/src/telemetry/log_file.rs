@@ -5,8 +5,10 @@ use std::{
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
+
+use actors::locked::Locked;
 
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -17,7 +19,7 @@ const FILES_MAX: u32 = 5;
 
 /// A log file. Clones write to the same one.
 #[derive(Clone, Debug)]
-pub struct LogFile(Arc<Mutex<Current>>);
+pub struct LogFile(Arc<Locked<Current>>);
 
 #[derive(Debug)]
 struct Current {
@@ -41,7 +43,7 @@ impl LogFile {
         if let Some(folder) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
-        Ok(Self(Arc::new(Mutex::new(Current {
+        Ok(Self(Arc::new(Locked::new(Current {
             path: path.to_owned(),
             file: open(path)?,
             len_max,
@@ -54,7 +56,7 @@ impl LogFile {
     /// # Errors
     /// The system refuses it.
     pub fn take_output(&self) -> io::Result<()> {
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.0.lock();
         current.has_output = true;
         current.redirect()
     }
@@ -64,7 +66,7 @@ impl LogFile {
     /// # Errors
     /// The disk is full, or the folder is gone.
     pub fn write_line(&self, line: &str) -> io::Result<()> {
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.0.lock();
         current.write(format!("{line}\n").as_bytes())
     }
 }
@@ -123,7 +125,7 @@ pub struct LogFileWriter<'a>(&'a LogFile);
 
 impl Write for LogFileWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut current = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.0.0.lock();
         current.write(bytes).map(|()| bytes.len())
     }
 

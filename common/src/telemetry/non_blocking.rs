@@ -6,10 +6,12 @@ use std::{
     io::{self, Write, stderr},
     mem::take,
     os::fd::AsFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, PoisonError},
     thread,
     time::Duration,
 };
+
+use actors::locked::Locked;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use tracing_subscriber::fmt::MakeWriter;
@@ -31,7 +33,7 @@ pub struct NonBlockingWriter(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Locked<State>,
     changed: Condvar,
 }
 
@@ -85,7 +87,7 @@ impl NonBlockingLog {
     /// Waits until all is written, at most this long.
     fn flush(&self, at_most: Duration) {
         let Shared { state, changed } = &*self.0.0;
-        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = state.lock();
         let is_busy = |state: &mut State| state.is_writing || !state.is_empty();
         drop(changed.wait_timeout_while(state, at_most, is_busy));
     }
@@ -93,19 +95,15 @@ impl NonBlockingLog {
 
 impl Drop for NonBlockingLog {
     fn drop(&mut self) {
-        self.0.0.lock().is_closed = true;
+        self.0.0.state.lock().is_closed = true;
         self.0.0.changed.notify_all();
         self.flush(LAST_LINES_TIME_MAX);
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn push(&self, lines: &[u8]) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.dropped > 0 || state.waiting.len() + lines.len() > WAITING_MAX {
             // Until those before them are on their way, so that the notice is where lines are missing.
             state.dropped += 1;
@@ -117,7 +115,7 @@ impl Shared {
 
     fn write_to(&self, output: &File, notice: impl Fn(u64) -> String) {
         loop {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.is_writing = false;
             self.changed.notify_all();
             let is_idle = |state: &mut State| state.is_empty() && !state.is_closed;

@@ -2,9 +2,11 @@
 
 use std::{
     process::Command,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
+
+use actors::locked::Locked;
 
 use serde_json::json;
 
@@ -31,7 +33,7 @@ const NO_RUNG: &str = "none";
 /// Wakes the agent.
 pub struct Waker {
     shared: Arc<Shared>,
-    turn: Mutex<Turn>,
+    turn: Locked<Turn>,
 }
 
 /// The work for the thread.
@@ -47,13 +49,13 @@ impl Waker {
     pub fn new(shared: Arc<Shared>) -> Arc<Self> {
         Arc::new(Self {
             shared,
-            turn: Mutex::default(),
+            turn: Locked::default(),
         })
     }
 
     /// Begins a wake, and returns at once. While one is under way, the newest waits.
     pub fn wake(self: &Arc<Self>, link: Link, wake: Wake) {
-        let mut turn = self.turn();
+        let mut turn = self.turn.lock();
         if let Some(replaced) = turn.next.replace((link, wake))
             && turn.replaced.len() < REPLACED_MAX
         {
@@ -65,18 +67,14 @@ impl Waker {
         drop(turn);
         let waker = Arc::clone(self);
         if let Err(error) = spawn("wake", move || waker.run()) {
-            *self.turn() = Turn::default();
+            *self.turn.lock() = Turn::default();
             self.shared.log.event(&format!("no thread wakes the agent: {error}"));
         }
     }
 
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) {
         loop {
-            let mut turn = self.turn();
+            let mut turn = self.turn.lock();
             let replaced = std::mem::take(&mut turn.replaced);
             let next = turn.next.take();
             turn.is_running = next.is_some();

@@ -9,10 +9,11 @@ mod topics;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use actors::{
+    locked::Locked,
     model::{EventKinds, ProjectId},
     project::ProjectHandle,
 };
@@ -30,7 +31,7 @@ const PROJECT_FOLLOWERS_MAX: usize = 250;
 
 /// The followers of the process.
 #[derive(Default)]
-pub struct Followers(Mutex<Registry>);
+pub struct Followers(Locked<Registry>);
 
 #[derive(Default)]
 struct Registry {
@@ -68,10 +69,6 @@ impl TooManyFollowers {
 }
 
 impl Followers {
-    fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Joins the followers of a project, who want events of these kinds. The first one starts the reader.
     ///
     /// # Errors
@@ -82,7 +79,7 @@ impl Followers {
         kinds: EventKinds,
     ) -> Result<(Arc<Tail>, Place), TooManyFollowers> {
         let place = self.take_place(project)?;
-        let mut registry = self.registry();
+        let mut registry = self.0.lock();
         let of_project = registry.projects.entry(project.id().clone()).or_default();
         // A project that was opened again has another handle.
         let tail = of_project.tail.upgrade().filter(|tail| !tail.has_ended());
@@ -101,7 +98,7 @@ impl Followers {
     /// # Errors
     /// The project or the replica has its maximum of followers.
     fn take_place(self: &Arc<Self>, project: &ProjectHandle) -> Result<Place, TooManyFollowers> {
-        let mut registry = self.registry();
+        let mut registry = self.0.lock();
         if registry.len >= FOLLOWERS_MAX {
             return Err(TooManyFollowers::OfTheReplica);
         }
@@ -120,7 +117,7 @@ impl Followers {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut registry = self.followers.registry();
+        let mut registry = self.followers.0.lock();
         registry.len -= 1;
         if let Some(of_project) = registry.projects.get_mut(&self.project) {
             of_project.len -= 1;

@@ -3,12 +3,13 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use actix_web::web::Bytes;
 use actors::{
+    locked::Locked,
     model::{AcceptedMessage, EventKind, EventKinds, MessageId, ProjectEvent, SessionId},
     project::ProjectHandle,
     storage::{Direction, EventPage, EventPosition, EventQuery, EventStart, LoggedEvent},
@@ -73,7 +74,7 @@ pub struct Senders {
 /// The reader of the log of one project.
 pub struct Tail {
     project: ProjectHandle,
-    state: Mutex<State>,
+    state: Locked<State>,
     /// Changes when there is something new for the followers, or when the reader has ended.
     changes: watch::Sender<u64>,
 }
@@ -142,7 +143,7 @@ impl Tail {
     pub fn start(project: ProjectHandle) -> Arc<Self> {
         let tail = Arc::new(Self {
             project,
-            state: Mutex::new(State {
+            state: Locked::new(State {
                 wanted: EventKinds::of(&[]),
                 position: None,
                 ring: VecDeque::new(),
@@ -157,10 +158,6 @@ impl Tail {
         tail
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The project of the log.
     pub fn project(&self) -> &ProjectHandle {
         &self.project
@@ -168,13 +165,13 @@ impl Tail {
 
     /// From now on, events of these kinds are read too.
     pub fn want(&self, kinds: EventKinds) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.wanted = state.wanted.union(kinds);
     }
 
     /// Whether the reader has ended, or its project has.
     pub fn has_ended(&self) -> bool {
-        self.state().has_ended || self.project.is_closed() || self.project.is_killed()
+        self.state.lock().has_ended || self.project.is_closed() || self.project.is_killed()
     }
 
     /// Publishes changes.
@@ -184,7 +181,7 @@ impl Tail {
 
     /// Up to where the log has been read, and the number of the next entry; None before the first read.
     pub fn end(&self) -> Option<(EventPosition, u64)> {
-        let state = self.state();
+        let state = self.state.lock();
         state
             .position
             .map(|position| (position, state.first + state.ring.len() as u64))
@@ -193,7 +190,7 @@ impl Tail {
     /// The entries from a number on, of at most `bytes_max` bytes together unless the first is larger. `next` becomes
     /// the number behind them.
     pub fn take(&self, next: &mut u64, bytes_max: usize) -> Taken {
-        let state = self.state();
+        let state = self.state.lock();
         let missed = state.first.saturating_sub(*next);
         *next += missed;
         let mut bytes = 0;
@@ -220,7 +217,7 @@ impl Tail {
     /// Reads what was recorded since the last time.
     async fn read(&self) {
         let (position, wanted) = {
-            let state = self.state();
+            let state = self.state.lock();
             (state.position, state.wanted)
         };
         let Some(mut after) = position else {
@@ -254,11 +251,11 @@ impl Tail {
             self.push_events(page.events);
             let Some(next) = next else {
                 // The log does not keep positions, or was lost.
-                self.state().position = None;
+                self.state.lock().position = None;
                 break;
             };
             after = next;
-            self.state().position = Some(next);
+            self.state.lock().position = Some(next);
             if !more {
                 break;
             }
@@ -278,7 +275,7 @@ impl Tail {
         if let Ok(page) = self.events(EventStart::Newest, EventKinds::of(&[]), 1).await
             && let Some(end) = page.next
         {
-            self.state().position = Some(end);
+            self.state.lock().position = Some(end);
             self.notify();
         }
     }
@@ -300,7 +297,7 @@ impl Tail {
         if events.is_empty() {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         for logged in events {
             let entry = Entry {
                 kind: Some(logged.event.kind()),
@@ -314,7 +311,7 @@ impl Tail {
     }
 
     fn push(&self, entry: Entry) {
-        self.state().push(entry);
+        self.state.lock().push(entry);
         self.notify();
     }
 
@@ -362,7 +359,7 @@ async fn run(tail: Weak<Tail>) {
         ticks.tick().await;
         let Some(tail) = tail.upgrade() else { return };
         if tail.has_ended() {
-            tail.state().has_ended = true;
+            tail.state.lock().has_ended = true;
             return tail.notify();
         }
         tail.read().await;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -12,6 +12,7 @@ use actors::{
     clock::{now, rfc3339_text},
     gateway::GatewayHandle,
     idle,
+    locked::Locked,
     model::SessionStatus,
     session::Member,
 };
@@ -62,7 +63,7 @@ pub struct LocalService {
     pub context: TransportContext,
     pub facts: LocalFacts,
     started_at: &'static str,
-    state: Mutex<State>,
+    state: Locked<State>,
     is_retiring: AtomicBool,
     retired: Notify,
     /// A client acts as a session.
@@ -99,7 +100,7 @@ impl LocalService {
             context,
             facts,
             started_at: started_at(),
-            state: Mutex::default(),
+            state: Locked::default(),
             is_retiring: AtomicBool::new(false),
             retired: Notify::new(),
             session_bound: Notify::new(),
@@ -108,14 +109,14 @@ impl LocalService {
 
     /// Adds a client, whose process is `pid`, unless `clients_max` are connected.
     pub fn try_enter(self: &Arc<Self>, pid: Option<u32>) -> Option<ClientEntry> {
-        let state = self.state();
+        let state = self.state.lock();
         let len = state.clients.values().filter(|client| !client.is_fifo).count();
         (len < self.facts.clients_max).then(|| self.add(state, pid, false))
     }
 
     /// Adds the client of the FIFOs, of which there is one.
     pub fn enter_fifo(self: &Arc<Self>) -> ClientEntry {
-        self.add(self.state(), None, true)
+        self.add(self.state.lock(), None, true)
     }
 
     fn add(self: &Arc<Self>, mut state: MutexGuard<'_, State>, pid: Option<u32>, is_fifo: bool) -> ClientEntry {
@@ -152,18 +153,18 @@ impl LocalService {
 
     /// Whether a client of a newer version has connected.
     pub fn has_upgrade(&self) -> bool {
-        self.state().upgrade.is_some()
+        self.state.lock().upgrade.is_some()
     }
 
     /// Whether a client is connected to the socket, identified or not.
     pub fn has_socket_clients(&self) -> bool {
-        self.state().clients.values().any(|client| !client.is_fifo)
+        self.state.lock().clients.values().any(|client| !client.is_fifo)
     }
 
     /// What the broker says of itself.
     pub fn status(&self) -> Status {
         let warnings = (self.facts.warnings)();
-        let state = self.state();
+        let state = self.state.lock();
         let connection = |client: &Client| ConnectionStatus {
             pid: client.hello.as_ref().map(|hello| hello.pid).or(client.pid),
             kind: client.hello.as_ref().map(|hello| hello.kind.clone()),
@@ -183,10 +184,6 @@ impl LocalService {
             connections: state.clients.values().map(connection).collect(),
             warnings,
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -208,7 +205,7 @@ impl ClientEntry {
     /// The client has said hello before, or speaks a protocol that this broker does not.
     pub fn hello(&self, hello: Hello, identity: &Identity) -> Result<HelloResult, RpcError> {
         let connections = self.service.context.connections.len();
-        let mut state = self.service.state();
+        let mut state = self.service.state.lock();
         if state.clients.get(&self.id).is_some_and(|client| client.hello.is_some()) {
             let message = "Invalid Request: a connection has one hello";
             return Err(RpcError::new(INVALID_REQUEST, message));
@@ -255,7 +252,7 @@ impl ClientEntry {
 
     /// The client acts as this session from now on.
     pub fn set_session(&self, member: Option<&Member>) {
-        let mut state = self.service.state();
+        let mut state = self.service.state.lock();
         if let Some(client) = state.clients.get_mut(&self.id) {
             client.session_id = member.map(|member| member.record.id.to_string());
             client.session_name = member.and_then(|member| member.record.name.as_ref().map(ToString::to_string));
@@ -278,7 +275,7 @@ fn own_lists(service: &Service, identity: &Identity) -> String {
 
 impl Drop for ClientEntry {
     fn drop(&mut self) {
-        self.service.state().clients.remove(&self.id);
+        self.service.state.lock().clients.remove(&self.id);
     }
 }
 

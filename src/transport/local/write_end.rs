@@ -4,8 +4,9 @@ use std::{
     fs::{File, OpenOptions},
     io,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
+
+use actors::locked::Locked;
 
 use common::hang_up::is_hung_up;
 
@@ -16,7 +17,7 @@ pub struct WriteEnd {
     path: PathBuf,
     /// The other end once more.
     reader: File,
-    kept: Mutex<Option<File>>,
+    kept: Locked<Option<File>>,
 }
 
 impl WriteEnd {
@@ -30,14 +31,14 @@ impl WriteEnd {
             #[cfg(not(target_os = "linux"))]
             path: path.to_owned(),
             reader,
-            kept: Mutex::new(Some(kept)),
+            kept: Locked::new(Some(kept)),
         })
     }
 
     /// Whether another process has the FIFO open for writing: without one, the reader is hung up while this end is closed.
     /// Runs on the thread of the reader, which must not look meanwhile.
     pub fn has_other(&self) -> bool {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         drop(kept.take());
         let is_hung_up = is_hung_up(&self.reader);
         match OpenOptions::new().write(true).open(self.name()) {

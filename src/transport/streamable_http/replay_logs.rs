@@ -5,10 +5,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
-use actors::model::ProjectId;
+use actors::{locked::Locked, model::ProjectId};
 
 use api::budget::{ByteBudget, Reservation};
 
@@ -22,7 +22,7 @@ pub const STREAM_OVERHEAD_BYTES: usize = 1024;
 /// The replay logs of the process.
 pub struct ReplayLogs {
     budget: Arc<ByteBudget>,
-    order: Mutex<Order>,
+    order: Locked<Order>,
 }
 
 /// The logs of each project, oldest first.
@@ -51,13 +51,13 @@ impl ReplayLogs {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             budget: ByteBudget::new(LOGS_BYTES_MAX, LOGS_BYTES_MAX / LOGS_SHARE_DIVISOR),
-            order: Mutex::default(),
+            order: Locked::default(),
         })
     }
 
     /// Registers a log as the newest of its project.
     pub fn register(self: &Arc<Self>, project: &ProjectId, location: LogLocation) -> LogEntry {
-        let mut order = self.order();
+        let mut order = self.order.lock();
         let number = order.next;
         order.next += 1;
         let project_logs = order.by_project.entry(project.clone()).or_default();
@@ -83,13 +83,9 @@ impl ReplayLogs {
     }
 
     fn take_oldest(&self, project: &ProjectId) -> Option<LogLocation> {
-        let mut order = self.order();
+        let mut order = self.order.lock();
         let (_, location) = order.by_project.get_mut(project)?.pop_first()?;
         Some(location)
-    }
-
-    fn order(&self) -> MutexGuard<'_, Order> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -110,7 +106,7 @@ impl LogEntry {
 
 impl Drop for LogEntry {
     fn drop(&mut self) {
-        let mut order = self.logs.order();
+        let mut order = self.logs.order.lock();
         if let Some(project_logs) = order.by_project.get_mut(&self.project) {
             project_logs.remove(&self.number);
             if project_logs.is_empty() {

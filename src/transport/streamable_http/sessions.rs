@@ -5,7 +5,7 @@ use std::{
     future::poll_fn,
     panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -15,6 +15,7 @@ use std::{
 use actix_web::http::StatusCode;
 use actors::{
     clock::{Now, millis, now},
+    locked::Locked,
     model::{ProjectId, ReplicaId},
     session::ReadAt,
     silence,
@@ -53,13 +54,13 @@ pub struct HttpSessions {
     /// A session without requests for this long is closed.
     idle_timeout: Duration,
     replay_logs: Arc<ReplayLogs>,
-    sessions: Mutex<HashMap<Box<str>, Arc<HttpSession>>>,
+    sessions: Locked<HashMap<Box<str>, Arc<HttpSession>>>,
 }
 
 impl HttpSessions {
     /// The number of open sessions.
     pub fn len(&self) -> usize {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.sessions.lock().len()
     }
 
     /// Whether no session is open.
@@ -73,7 +74,7 @@ impl HttpSessions {
             sessions_max: max,
             idle_timeout: idle_max,
             replay_logs: ReplayLogs::new(),
-            sessions: Mutex::default(),
+            sessions: Locked::default(),
         })
     }
 
@@ -97,19 +98,19 @@ impl HttpSessions {
             HttpSession {
                 id: located_id::new_id(replica),
                 exposure,
-                identity: Mutex::new(identity),
+                identity: Locked::new(identity),
                 main_stream: EventStream::new(0, outbox, context.clone()),
                 stream_context: context,
                 commands,
                 version: OnceLock::new(),
-                streams: Mutex::default(),
+                streams: Locked::default(),
                 streams_opened: AtomicU64::new(0),
                 last_used_ms: AtomicU64::new(now().mono_ms),
                 is_closed: AtomicBool::new(false),
             }
         });
         let evicted = {
-            let mut open = self.lock();
+            let mut open = self.sessions.lock();
             let evicted = if open.len() >= self.sessions_max {
                 eviction_candidates(&open, self.sessions_max / 100 + 1)
             } else {
@@ -171,7 +172,7 @@ impl HttpSessions {
         is_wanted: impl Fn(&HttpSession) -> bool,
     ) -> Result<Arc<HttpSession>, Refusal> {
         let found = {
-            let open = self.lock();
+            let open = self.sessions.lock();
             let session = open.get(id);
             session
                 .filter(|session| is_wanted(session) && !session.has_stopped() && session.belongs_to(identity))
@@ -179,13 +180,13 @@ impl HttpSessions {
         };
         let session = found.ok_or_else(not_found)?;
         session.touch();
-        *session.identity() = Arc::clone(identity);
+        *session.identity.lock() = Arc::clone(identity);
         Ok(session)
     }
 
     /// Closes a session and its stream. Requests in progress are still answered.
     pub fn close(&self, id: &str) {
-        let session = self.lock().remove(id);
+        let session = self.sessions.lock().remove(id);
         if let Some(session) = session {
             session.close();
         }
@@ -194,10 +195,11 @@ impl HttpSessions {
     /// Closes sessions whose credential has been invalid for at least `known_for`.
     pub fn close_invalid(&self, now: Now, known_for: Duration) {
         let ended: Vec<_> = {
-            let mut open = self.lock();
+            let mut open = self.sessions.lock();
             let is_over = |session: &HttpSession| {
                 session
-                    .identity()
+                    .identity
+                    .lock()
                     .invalid_for(now)
                     .is_some_and(|time| time >= known_for)
             };
@@ -207,10 +209,6 @@ impl HttpSessions {
         for session in ended {
             session.close();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<HttpSession>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -225,7 +223,7 @@ pub fn not_found() -> Refusal {
 fn eviction_candidates(open: &HashMap<Box<str>, Arc<HttpSession>>, count: usize) -> Vec<Arc<HttpSession>> {
     let mut by_project = HashMap::<ProjectId, Vec<_>>::new();
     for session in open.values() {
-        let project = session.identity().project.id().clone();
+        let project = session.identity.lock().project.id().clone();
         by_project.entry(project).or_default().push(session);
     }
     let mut most = by_project.into_values().max_by_key(Vec::len).unwrap_or_default();
@@ -240,12 +238,12 @@ pub struct HttpSession {
     /// What its client is shown. A request at another path does not find the session.
     exposure: Exposure,
     /// The identity of the latest request. Only the caller that opened the session may use it.
-    identity: Mutex<Arc<Identity>>,
+    identity: Locked<Arc<Identity>>,
     main_stream: Arc<EventStream>,
     stream_context: StreamContext,
     commands: CommandSender,
     version: OnceLock<&'static str>,
-    streams: Mutex<Streams>,
+    streams: Locked<Streams>,
     streams_opened: AtomicU64,
     last_used_ms: AtomicU64,
     is_closed: AtomicBool,
@@ -296,16 +294,11 @@ impl HttpSession {
     /// Whether an identity may use this session: the same owner, scope and project. A token with another scope opens
     /// another session. A session of a restarted project is about to close.
     fn belongs_to(&self, identity: &Identity) -> bool {
-        let own = self.identity();
+        let own = self.identity.lock();
         own.owner() == identity.owner()
             && own.scope() == identity.scope()
             && own.project.id() == identity.project.id()
             && !own.project.is_killed()
-    }
-
-    /// The identity of the latest request: a token is refreshed while the session lasts.
-    fn identity(&self) -> MutexGuard<'_, Arc<Identity>> {
-        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the session is of the HTTP+SSE transport (2024-11-05).
@@ -338,7 +331,7 @@ impl HttpSession {
     /// Retains a stream so that it can be resumed.
     pub fn retain_stream(&self, number: u64, outbox: Arc<Outbox>) -> Arc<EventStream> {
         let stream = EventStream::new(number, outbox, self.stream_context.clone());
-        let mut streams = self.streams();
+        let mut streams = self.streams.lock();
         let is_full = streams.retained.len() == RETAINED_STREAMS_MAX;
         let oldest = if is_full { streams.retained.pop_front() } else { None };
         streams.retained.push_back(Arc::clone(&stream));
@@ -350,7 +343,7 @@ impl HttpSession {
     }
 
     fn remove_retained(&self, number: u64) -> Option<Arc<EventStream>> {
-        let mut streams = self.streams();
+        let mut streams = self.streams.lock();
         let at = streams.retained.iter().position(|stream| stream.number == number)?;
         streams.retained.remove(at)
     }
@@ -358,7 +351,7 @@ impl HttpSession {
     /// Records that the request of this stream was cancelled, so that it cannot be resumed.
     pub fn cancel_stream(&self, number: u64) {
         let stream = self.remove_retained(number);
-        let mut streams = self.streams();
+        let mut streams = self.streams.lock();
         if streams.cancelled.len() == RETAINED_STREAMS_MAX {
             streams.cancelled.pop_front();
         }
@@ -393,7 +386,7 @@ impl HttpSession {
         let known = match last {
             None => None,
             Some(EventId { stream, number }) => {
-                let streams = self.streams();
+                let streams = self.streams.lock();
                 if streams.cancelled.contains(&stream) {
                     return Err(ResumeError::Cancelled);
                 }
@@ -433,10 +426,6 @@ impl HttpSession {
     fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.main_stream.outbox.wake();
-    }
-
-    fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     task::Waker,
     time::Duration,
 };
 
 use actix_web::web::{Bytes, BytesMut};
-use actors::{model::ProjectId, session::CloseReason};
+use actors::{locked::Locked, model::ProjectId, session::CloseReason};
 
 use super::replay_logs::{LogEntry, LogLocation, LogOwner, ReplayLogs, STREAM_OVERHEAD_BYTES};
 use api::mcp::{Outbox, RetentionCounter, WriteMarks};
@@ -22,7 +22,7 @@ pub struct EventStream {
     pub outbox: Arc<Outbox>,
     own: Weak<Self>,
     context: StreamContext,
-    log: Mutex<ReplayLog>,
+    log: Locked<ReplayLog>,
 }
 
 /// What the streams of a session share.
@@ -99,7 +99,7 @@ impl EventStream {
             outbox,
             own: Weak::clone(own),
             context,
-            log: Mutex::default(),
+            log: Locked::default(),
         })
     }
 
@@ -111,7 +111,7 @@ impl EventStream {
     /// Makes the caller the reader of the stream, in place of the previous one. Returns the reader's number, and the
     /// retained events after the event `after` that earlier readers took.
     pub fn attach_reader(&self, after: Option<u64>) -> (u64, Option<Bytes>) {
-        let mut log = self.lock();
+        let mut log = self.log.lock();
         log.reader += 1;
         log.is_reader_gone = false;
         self.outbox.attach_reader();
@@ -128,7 +128,7 @@ impl EventStream {
     /// Detaches a reader, unless another has attached since. The outbox of an answer then retains at most as much as
     /// the log may.
     pub fn detach_reader(&self, reader: u64) {
-        let mut log = self.lock();
+        let mut log = self.log.lock();
         if log.reader != reader || self.is_main() {
             return;
         }
@@ -142,7 +142,7 @@ impl EventStream {
 
     /// Drops the replay log. The stream of an answer retains nothing from now on; the stream of the session continues.
     pub fn drop_replay_log(&self) {
-        let mut log = self.lock();
+        let mut log = self.log.lock();
         log.clear(self.number);
         if !self.is_main() {
             log.is_forgotten = true;
@@ -154,20 +154,20 @@ impl EventStream {
 
     /// Whether this reader is the current one.
     pub fn is_read_by(&self, reader: u64) -> bool {
-        self.lock().reader == reader
+        self.log.lock().reader == reader
     }
 
     /// As [`Outbox::register_waker`], for the current reader. False for an earlier reader, which must not be woken
     /// instead.
     pub fn sleep(&self, reader: u64, waker: &Waker) -> bool {
-        let log = self.lock();
+        let log = self.log.lock();
         log.reader == reader && self.outbox.register_waker(waker)
     }
 
     /// As [`Outbox::take`], for the current reader; empty for an earlier one. Numbered events are retained for a
     /// replay.
     pub fn take(&self, reader: u64, marks: &mut WriteMarks) -> (Bytes, Option<CloseReason>) {
-        let mut log = self.lock();
+        let mut log = self.log.lock();
         if log.reader != reader {
             return (Bytes::new(), None);
         }
@@ -183,20 +183,16 @@ impl EventStream {
         (chunk, closing)
     }
 
-    fn lock(&self) -> MutexGuard<'_, ReplayLog> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether the stream can be resumed after this event: the event existed, and all later ones are retained.
     pub fn can_resume_after(&self, number: u64) -> bool {
-        (self.lock().last_dropped..=self.outbox.events_len()).contains(&number)
+        (self.log.lock().last_dropped..=self.outbox.events_len()).contains(&number)
     }
 }
 
 impl RetentionCounter for EventStream {
     /// Updates the registration of the log; the oldest logs of the process may be dropped.
     fn recount(&self) {
-        let mut log = self.lock();
+        let mut log = self.log.lock();
         let waiting = if log.is_reader_gone {
             self.outbox.waiting_len()
         } else {

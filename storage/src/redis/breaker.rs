@@ -1,11 +1,8 @@
 //! The circuit breaker: while Redis fails, operations fail at once instead of waiting for their deadline.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use actors::{metrics::METRICS, storage::StoreError};
+use actors::{locked::Locked, metrics::METRICS, storage::StoreError};
 
 use super::error::Failure;
 
@@ -17,7 +14,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// Refuses operations after [`FAILURES_MAX`] consecutive failures of the server, and admits one attempt every
 /// [`RETRY_INTERVAL`] until one succeeds.
 #[derive(Debug, Default)]
-pub(super) struct CircuitBreaker(Mutex<State>);
+pub(super) struct CircuitBreaker(Locked<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -45,7 +42,7 @@ impl CircuitBreaker {
     }
 
     fn admit_at(&self, now: Instant) -> Result<(), String> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         match state.open_until {
             Some(until) if now < until => Err(state.reason.clone()),
             Some(_) => {
@@ -58,14 +55,14 @@ impl CircuitBreaker {
     }
 
     fn succeeded(&self) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.failures > 0 {
             *state = State::default();
         }
     }
 
     fn failed(&self, reason: &str, now: Instant) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.failures = state.failures.saturating_add(1);
         reason.clone_into(&mut state.reason);
         if state.failures >= FAILURES_MAX {
@@ -78,12 +75,8 @@ impl CircuitBreaker {
 
     /// The reason of the last failure, while the breaker is open.
     pub fn open_reason(&self) -> Option<String> {
-        let state = self.state();
+        let state = self.0.lock();
         state.open_until.is_some().then(|| state.reason.clone())
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

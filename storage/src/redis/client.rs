@@ -4,13 +4,14 @@ use std::{
     future::Future,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use actors::{
+    locked::Locked,
     model::ReplicaId,
     storage::{Retention, StoreError},
 };
@@ -58,7 +59,7 @@ pub(super) struct RedisClient {
     pub event_bytes: SharedBytes,
     next_batch_number: AtomicU64,
     /// Set when too few Redis replicas confirmed the last accepted operations.
-    last_replication_error: Mutex<Option<String>>,
+    last_replication_error: Locked<Option<String>>,
 }
 
 /// The reply of the function to a batch.
@@ -94,7 +95,7 @@ impl RedisClient {
             losses: DataLosses::default(),
             event_bytes: SharedBytes::default(),
             next_batch_number: AtomicU64::new(1),
-            last_replication_error: Mutex::default(),
+            last_replication_error: Locked::default(),
         }
     }
 
@@ -149,7 +150,7 @@ impl RedisClient {
         let confirmed = if waits { values.pop() } else { None };
         let unsafe_because = confirmed.as_ref().and_then(|count| self.check_replication(count));
         if waits {
-            self.lock_replication_error().clone_from(&unsafe_because);
+            self.last_replication_error.lock().clone_from(&unsafe_because);
         }
         let reply = values.pop().unwrap_or(Value::Nil);
         Ok(BatchReply {
@@ -187,13 +188,7 @@ impl RedisClient {
 
     /// Set while too few Redis replicas confirm what is accepted.
     pub fn replication_error(&self) -> Option<String> {
-        self.lock_replication_error().clone()
-    }
-
-    fn lock_replication_error(&self) -> MutexGuard<'_, Option<String>> {
-        self.last_replication_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.last_replication_error.lock().clone()
     }
 
     /// Sends commands that belong to no project.

@@ -1,12 +1,9 @@
 //! The connection to the servers: one that all callers share, replaced when it fails. It knows single servers,
 //! sentinels and clusters.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use actors::metrics::METRICS;
+use actors::{locked::Locked, metrics::METRICS};
 use deadpool_redis::{
     Connection, Manager, Pool,
     redis::{
@@ -33,7 +30,7 @@ const REDIRECT_DELAY: Duration = Duration::from_millis(20);
 /// The shared connection.
 pub(super) struct SharedConnection {
     servers: Servers,
-    current: Mutex<Current>,
+    current: Locked<Current>,
     /// Held while connecting: other callers wait for the result.
     connecting: tokio::sync::Mutex<()>,
 }
@@ -103,7 +100,7 @@ impl SharedConnection {
         };
         Ok(Self {
             servers,
-            current: Mutex::default(),
+            current: Locked::default(),
             connecting: tokio::sync::Mutex::default(),
         })
     }
@@ -172,7 +169,7 @@ impl SharedConnection {
                 return Ok::<_, RedisError>(connection);
             }
             let connection = self.servers.connect().await?;
-            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut current = self.current.lock();
             METRICS.redis_connects.increment();
             current.connection = Some(connection.clone());
             current.generation += 1;
@@ -198,12 +195,12 @@ impl SharedConnection {
     }
 
     fn current(&self) -> Option<(ServerConnection, u64)> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.lock();
         Some((current.connection.clone()?, current.generation))
     }
 
     fn discard(&self, number: u64) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         if current.generation == number {
             current.connection = None;
         }

@@ -1,11 +1,9 @@
 //! What the storage shares with its background tasks: the client, and the pipeline of each open project.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use actors::{
+    locked::Locked,
     model::{ProjectId, ProjectRecord},
     storage::{Op, ServerFigures, StoreEpoch},
 };
@@ -15,7 +13,7 @@ use super::{client::RedisClient, operation::Operation, pipeline::Pipeline, reply
 /// What the storage shares with its background tasks.
 pub(super) struct RedisCore {
     pub client: Arc<RedisClient>,
-    pipelines: Mutex<HashMap<ProjectId, Arc<Pipeline>>>,
+    pipelines: Locked<HashMap<ProjectId, Arc<Pipeline>>>,
 }
 
 impl RedisCore {
@@ -23,13 +21,13 @@ impl RedisCore {
     pub fn new(client: RedisClient) -> Self {
         Self {
             client: Arc::new(client),
-            pipelines: Mutex::default(),
+            pipelines: Locked::default(),
         }
     }
 
     /// The pipeline of a project, new where it has none.
     pub fn pipeline(&self, project: &ProjectId) -> Arc<Pipeline> {
-        let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pipelines = self.pipelines.lock();
         let pipeline = pipelines
             .entry(project.clone())
             .or_insert_with(|| Arc::new(Pipeline::new(Arc::clone(&self.client), project.clone())));
@@ -38,19 +36,19 @@ impl RedisCore {
 
     /// The projects that have a pipeline.
     pub fn open_projects(&self) -> Vec<ProjectId> {
-        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let pipelines = self.pipelines.lock();
         pipelines.keys().cloned().collect()
     }
 
     /// The pipelines of all open projects.
     pub fn pipelines(&self) -> Vec<Arc<Pipeline>> {
-        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let pipelines = self.pipelines.lock();
         pipelines.values().cloned().collect()
     }
 
     /// The projects whose breaker is open.
     pub fn unavailable_projects(&self) -> Vec<ProjectId> {
-        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let pipelines = self.pipelines.lock();
         let unavailable = pipelines
             .values()
             .filter(|pipeline| pipeline.breaker.open_reason().is_some());
@@ -65,7 +63,7 @@ impl RedisCore {
             ..ServerFigures::default()
         };
         let is_cluster = self.client.connection.is_cluster();
-        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let pipelines = self.pipelines.lock();
         for pipeline in pipelines.values() {
             let (len, bytes) = pipeline.queued();
             figures.queued += len;
@@ -82,7 +80,7 @@ impl RedisCore {
         if !self.client.connection.is_cluster() {
             return (own.is_none(), own.into_iter().collect());
         }
-        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let pipelines = self.pipelines.lock();
         let all = pipelines
             .values()
             .map(|pipeline| pipeline.breaker.open_reason())
@@ -98,7 +96,7 @@ impl RedisCore {
 
     /// Whether a project has lost data after this epoch. False for one without a pipeline.
     pub fn has_rolled_back(&self, project: &ProjectId, at: StoreEpoch) -> bool {
-        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let pipelines = self.pipelines.lock();
         pipelines.get(project).is_some_and(|pipeline| at < pipeline.epoch())
     }
 

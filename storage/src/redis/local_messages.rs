@@ -3,14 +3,17 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
-use actors::model::{Message, MessageId};
+use actors::{
+    locked::Locked,
+    model::{Message, MessageId},
+};
 
 /// Messages of this process that are still in memory or followed.
 #[derive(Debug, Default)]
-pub(super) struct LocalMessages(Mutex<Messages>);
+pub(super) struct LocalMessages(Locked<Messages>);
 
 #[derive(Debug, Default)]
 struct Messages {
@@ -47,7 +50,7 @@ const SWEEP_BYTES_MIN: usize = 8 << 20;
 impl LocalMessages {
     /// Adds messages. Sweeps where there are too many.
     pub fn insert<'a>(&self, messages: impl Iterator<Item = &'a Arc<Message>>) {
-        let mut held = self.lock();
+        let mut held = self.0.lock();
         for message in messages {
             let entry = Entry {
                 message: Arc::downgrade(message),
@@ -65,12 +68,12 @@ impl LocalMessages {
 
     /// A message, if this process still has it.
     pub fn get(&self, id: MessageId) -> Option<Arc<Message>> {
-        self.lock().by_id.get(&id)?.message.upgrade()
+        self.0.lock().by_id.get(&id)?.message.upgrade()
     }
 
     /// The same for a message whose status is final: it is no longer kept for its followers.
     pub fn take_final(&self, id: MessageId) -> Option<Arc<Message>> {
-        let mut held = self.lock();
+        let mut held = self.0.lock();
         let entry = held.by_id.get_mut(&id)?;
         let watched = entry.tracked.take();
         watched.or_else(|| entry.message.upgrade())
@@ -78,17 +81,13 @@ impl LocalMessages {
 
     /// Removes all messages. Their followers get no further progress.
     pub fn clear(&self) {
-        self.lock().by_id.clear();
+        self.0.lock().by_id.clear();
     }
 
     /// The tracked messages.
     pub fn tracked(&self) -> Vec<Arc<Message>> {
-        let held = self.lock();
+        let held = self.0.lock();
         held.by_id.values().filter_map(|entry| entry.tracked.clone()).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Messages> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -179,7 +178,7 @@ mod tests {
         }
         assert!(held.get(left_id).is_none(), "it has no follower");
         assert!(held.get(followed_id).is_some() && held.get(kept.id).is_some());
-        assert!(held.lock().by_id.len() < 2 * SWEEP_LEN_MIN);
+        assert!(held.0.lock().by_id.len() < 2 * SWEEP_LEN_MIN);
 
         assert!(held.take_final(followed_id).is_some() && held.take_final(followed_id).is_none());
         assert!(view.unwrap().has_changed().is_err(), "the progress has ended");

@@ -3,14 +3,11 @@
 
 use std::{
     collections::HashSet,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
-use actors::{model::ProjectId, storage::StoreEpoch};
+use actors::{locked::Locked, model::ProjectId, storage::StoreEpoch};
 use deadpool_redis::redis::{Cmd, Value};
 
 use super::{error::Failure, reply::into_bytes};
@@ -99,7 +96,7 @@ fn epoch_number(epoch: &str) -> Option<u64> {
 #[derive(Debug, Default)]
 pub(super) struct DataLosses {
     count: AtomicU64,
-    log: Mutex<LossLog>,
+    log: Locked<LossLog>,
 }
 
 #[derive(Debug, Default)]
@@ -122,7 +119,7 @@ impl DataLosses {
 
     /// Notes the loss of a project. True for the first since the last line of the log.
     pub fn record(&self, project: &ProjectId) -> bool {
-        let mut told = self.lock();
+        let mut told = self.log.lock();
         let is_first = told.unlogged.is_empty();
         told.unlogged.insert(project.clone());
         told.last = Some((Instant::now(), told.unlogged.len()));
@@ -131,7 +128,7 @@ impl DataLosses {
 
     /// The number of projects that have not been logged yet, and their names.
     pub fn take_unlogged(&self) -> (usize, String) {
-        let mut names: Vec<_> = std::mem::take(&mut self.lock().unlogged).into_iter().collect();
+        let mut names: Vec<_> = std::mem::take(&mut self.log.lock().unlogged).into_iter().collect();
         names.sort_unstable();
         let shown: Vec<_> = names.iter().take(NAMED_MAX).map(ProjectId::as_str).collect();
         let more = if names.len() > shown.len() { ", ..." } else { "" };
@@ -140,7 +137,7 @@ impl DataLosses {
 
     /// The text for `/health`; None when no loss is recent.
     pub fn recent(&self) -> Option<String> {
-        let (at, projects) = self.lock().last?;
+        let (at, projects) = self.log.lock().last?;
         let ago = at.elapsed();
         (ago < LOSS_SHOWN_FOR).then(|| {
             let seconds = ago.as_secs();
@@ -148,10 +145,6 @@ impl DataLosses {
                 "Redis came back with older data {seconds} s ago; projects that were opened again from it: {projects}"
             )
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LossLog> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

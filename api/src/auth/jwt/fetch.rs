@@ -3,11 +3,12 @@
 use std::{
     net::IpAddr,
     panic::{self, AssertUnwindSafe},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
+use actors::locked::Locked;
 use common::http_client;
 use tokio::{sync::watch, time::timeout};
 use ureq::{Agent, http::Uri};
@@ -25,7 +26,7 @@ pub struct Fetcher {
 /// Shared between the thread and those who wait for keys.
 struct FetchSchedule {
     timings: JwtTimings,
-    status: Mutex<FetchStatus>,
+    status: Locked<FetchStatus>,
     /// Wakes the thread: a fetch is requested, or the fetcher is dropped.
     fetch_requested: Condvar,
     /// Counts finished fetches; waiters watch it.
@@ -54,7 +55,7 @@ impl Fetcher {
         };
         let schedule = Arc::new(FetchSchedule {
             timings,
-            status: Mutex::new(status),
+            status: Locked::new(status),
             fetch_requested: Condvar::new(),
             fetches_done: watch::Sender::new(0),
         });
@@ -81,13 +82,13 @@ impl Fetcher {
     /// Allows the next fetch at once.
     #[cfg(test)]
     pub fn reset_last_fetch(&self) {
-        self.schedule.status().started_at = None;
+        self.schedule.status.lock().started_at = None;
     }
 }
 
 impl Drop for Fetcher {
     fn drop(&mut self) {
-        self.schedule.status().is_stopped = true;
+        self.schedule.status.lock().is_stopped = true;
         self.schedule.fetch_requested.notify_one();
     }
 }
@@ -95,7 +96,7 @@ impl Drop for Fetcher {
 impl FetchSchedule {
     /// Requests a fetch. Returns the counter to watch, or `None` when the last fetch is too recent.
     fn request_fetch(&self) -> Option<watch::Receiver<u64>> {
-        let mut status = self.status();
+        let mut status = self.status.lock();
         if !status.is_due {
             if status
                 .started_at
@@ -111,7 +112,7 @@ impl FetchSchedule {
 
     /// Tells all waiters that a fetch is done.
     fn mark_done(&self) {
-        let mut status = self.status();
+        let mut status = self.status.lock();
         status.is_due = false;
         self.fetches_done.send_modify(|count| *count += 1);
     }
@@ -121,15 +122,11 @@ impl FetchSchedule {
         let nothing_to_do = |status: &mut FetchStatus| !status.is_due && !status.is_stopped;
         let (mut status, _) = self
             .fetch_requested
-            .wait_timeout_while(self.status(), time, nothing_to_do)
+            .wait_timeout_while(self.status.lock(), time, nothing_to_do)
             .unwrap_or_else(PoisonError::into_inner);
         status.is_due = true;
         status.started_at = Some(Instant::now());
         !status.is_stopped
-    }
-
-    fn status(&self) -> MutexGuard<'_, FetchStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

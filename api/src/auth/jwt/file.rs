@@ -4,9 +4,11 @@ use std::{
     fs::{self, File},
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, TryLockError},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
+
+use actors::locked::Locked;
 
 use super::{
     key_cache::KeyCache,
@@ -18,7 +20,7 @@ pub struct KeyFile {
     path: PathBuf,
     check_interval: Duration,
     key_cache: Arc<KeyCache>,
-    last_check: Mutex<LastCheck>,
+    last_check: Locked<LastCheck>,
 }
 
 struct LastCheck {
@@ -39,7 +41,7 @@ impl KeyFile {
         if read(&path, &key_cache)? == 0 {
             return Err(format!("{} holds no usable key", path.display()));
         }
-        let last_check = Mutex::new(LastCheck { at, modified });
+        let last_check = Locked::new(LastCheck { at, modified });
         Ok(Self {
             path,
             check_interval: timings.file_check_interval,
@@ -51,10 +53,8 @@ impl KeyFile {
     /// Reads the file again if it has changed. A file that cannot be read leaves the keys as they are.
     pub fn reload_if_changed(&self) {
         // While another thread checks, the current keys are used.
-        let mut last_check = match self.last_check.try_lock() {
-            Ok(last_check) => last_check,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
+        let Some(mut last_check) = self.last_check.try_lock() else {
+            return;
         };
         if last_check.at.elapsed() < self.check_interval {
             return;

@@ -1,9 +1,8 @@
 //! The current keys and the claims that they verified. Both change together, so that no cached claim outlives its key.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use actors::locked::Locked;
 
 use sha2::{Digest, Sha256};
 
@@ -21,7 +20,7 @@ pub type Fingerprint = [u8; 32];
 /// The current keys and the claims that they verified.
 #[derive(Default)]
 pub struct KeyCache {
-    state: Mutex<State>,
+    state: Locked<State>,
 }
 
 #[derive(Default)]
@@ -37,7 +36,7 @@ struct State {
 impl KeyCache {
     /// The current keys; `None` until a set was loaded.
     pub fn keys(&self) -> Option<Arc<JwkSet>> {
-        self.state().keys.clone()
+        self.state.lock().keys.clone()
     }
 
     /// Takes a key set as the issuer wrote it and returns the number of usable keys. An empty set is taken too: the
@@ -49,7 +48,7 @@ impl KeyCache {
         let keys = JwkSet::parse(text)?;
         let len = keys.len();
         let text: Fingerprint = Sha256::digest(text).into();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.keys.is_none() || state.text != text {
             state.keys = Some(Arc::new(keys));
             state.text = text;
@@ -61,7 +60,7 @@ impl KeyCache {
 
     /// Returns the cached claims of a token.
     pub fn cached_claims(&self, token: &Fingerprint, now_s: u64) -> Option<Claims> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let accepted = state.verified.get(token)?;
         if !is_fresh(accepted, now_s) {
             state.verified.remove(token);
@@ -72,7 +71,7 @@ impl KeyCache {
 
     /// Caches the claims of a token, unless the keys were replaced while it was verified.
     pub fn cache_claims(&self, token: Fingerprint, accepted: VerifiedClaims, by: &Arc<JwkSet>, now_s: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_current = state.keys.as_ref().is_some_and(|keys| Arc::ptr_eq(keys, by));
         if !is_current || !is_fresh(&accepted, now_s) {
             return;
@@ -87,10 +86,6 @@ impl KeyCache {
             }
         }
         state.verified.insert(token, accepted);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -46,7 +46,7 @@ impl Connection for Outbox {
         if deliveries.is_empty() {
             return;
         }
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         // The peer unsubscribed after the lease. The leased messages return to the inbox at the next release.
         let Some(frame) = queue.push.take() else { return };
         for Delivery { message, count } in deliveries {
@@ -76,7 +76,7 @@ impl Connection for Outbox {
     }
 
     fn notify_inbox_changed(&self) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         if queue.inbox_frames.is_empty() || std::mem::replace(&mut queue.inbox_announced, true) {
             return;
         }
@@ -108,7 +108,7 @@ impl Connection for Outbox {
         if why == CloseReason::TakenOver {
             self.taken_over.store(true, Ordering::Release);
         }
-        self.queue().closing.get_or_insert(why);
+        self.queue.lock().closing.get_or_insert(why);
         self.wake();
     }
 

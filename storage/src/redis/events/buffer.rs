@@ -3,12 +3,13 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use actors::{
+    locked::Locked,
     metrics::METRICS,
     model::{Message, MessageId, ProjectEvent, SessionId},
     storage::{
@@ -33,7 +34,7 @@ pub struct EventBuffer {
     records_messages: bool,
     with_payloads: bool,
     all_bytes: SharedBytes,
-    waiting: Mutex<Waiting>,
+    waiting: Locked<Waiting>,
     /// Held while blocks are appended, so that they keep their order: the blocks that are appended and not noted.
     pub(super) unnoted: tokio::sync::Mutex<Vec<Vec<u8>>>,
     /// Notified when a block is complete.
@@ -83,7 +84,7 @@ impl EventBuffer {
             records_messages: retention.records_messages(),
             with_payloads: retention.history_payloads,
             all_bytes,
-            waiting: Mutex::default(),
+            waiting: Locked::default(),
             unnoted: tokio::sync::Mutex::default(),
             block_ready: Notify::new(),
             unsettled,
@@ -97,7 +98,7 @@ impl EventBuffer {
 
     /// Records events.
     pub(super) fn record(&self, write: impl FnOnce(&mut Recorder<'_>)) -> Wakeup {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         let mut recorder = Recorder {
             buffer: self,
             waiting: &mut waiting,
@@ -118,12 +119,12 @@ impl EventBuffer {
 
     /// Completes the block that is being written.
     pub(super) fn complete_open(&self) {
-        self.complete(&mut self.lock());
+        self.complete(&mut self.waiting.lock());
     }
 
     /// Takes everything, where it is at most so many blocks.
     pub(super) fn take_few(&self, len_max: usize) -> Option<VecDeque<WaitingBlock>> {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.is_empty() || waiting.complete.len() >= len_max {
             return None;
         }
@@ -133,7 +134,7 @@ impl EventBuffer {
 
     /// Takes the oldest complete blocks, preceded by one that tells how many events were lost before them.
     pub(super) fn take(&self, len_max: usize) -> VecDeque<WaitingBlock> {
-        self.take_locked(&mut self.lock(), len_max)
+        self.take_locked(&mut self.waiting.lock(), len_max)
     }
 
     fn take_locked(&self, waiting: &mut Waiting, len_max: usize) -> VecDeque<WaitingBlock> {
@@ -158,7 +159,7 @@ impl EventBuffer {
 
     /// Puts blocks back that were taken and not appended.
     pub(super) fn put_back(&self, blocks: VecDeque<WaitingBlock>) {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         for block in blocks.into_iter().rev() {
             self.reserve(&mut waiting, block.stored.len());
             waiting.complete.push_front(block);
@@ -169,17 +170,17 @@ impl EventBuffer {
     /// Counts the events of a block as lost: it is unknown whether it was appended.
     pub(super) fn count_lost(&self, block: &WaitingBlock) {
         METRICS.lost_events.add(block.events);
-        self.lock().lost += block.events;
+        self.waiting.lock().lost += block.events;
     }
 
     /// Events that were dropped and are not reported yet.
     pub(super) fn lost(&self) -> u64 {
-        self.lock().lost
+        self.waiting.lock().lost
     }
 
     /// Notes that the task ends. False when something waits: the task continues.
     pub(super) fn end_task(&self) -> bool {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         waiting.is_driven = !waiting.is_empty();
         !waiting.is_driven
     }
@@ -222,15 +223,11 @@ impl EventBuffer {
         waiting.bytes -= bytes;
         self.all_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for EventBuffer {
     fn drop(&mut self) {
-        let bytes = self.lock().bytes;
+        let bytes = self.waiting.lock().bytes;
         self.all_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

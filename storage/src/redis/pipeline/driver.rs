@@ -45,7 +45,10 @@ async fn run(pipeline: Arc<Pipeline>) {
     loop {
         while outstanding.is_empty() || (outstanding.len() < pipeline.outstanding_max() && !may_be_repeated) {
             let earliest_deadline = Instant::now() + pipeline.client.deadline / 8;
-            let batch = pipeline.queue().take_batch(outstanding.is_empty(), earliest_deadline);
+            let batch = pipeline
+                .queue
+                .lock()
+                .take_batch(outstanding.is_empty(), earliest_deadline);
             let Some(batch) = batch else { break };
             may_be_repeated = batch.may_be_repeated();
             outstanding.push_back(run_batch(&pipeline, batch));
@@ -75,7 +78,7 @@ async fn run_batch(pipeline: &Arc<Pipeline>, batch: Batch) -> Ended {
         .map_or_else(|| client.deadline(), |first| first.deadline);
     let returns: Vec<_> = to_return.iter().map(retry::return_unclaimed).collect();
     let all = returns.iter().chain(operations.iter().map(|queued| &queued.operation));
-    let seen = pipeline.queue().witness();
+    let seen = pipeline.queue.lock().witness();
     let begun_ns = fine_ns();
     let reply = client.run_batch(&pipeline.preamble, number, &seen, all, deadline).await;
     METRICS.redis_batches.observe(fine_ns().saturating_sub(begun_ns));
@@ -84,7 +87,7 @@ async fn run_batch(pipeline: &Arc<Pipeline>, batch: Batch) -> Ended {
         METRICS.redis_failures.increment();
     }
     pipeline.breaker.record(&reply);
-    pipeline.queue().end_batch(weight, reply.is_ok());
+    pipeline.queue.lock().end_batch(weight, reply.is_ok());
     match reply.and_then(|reply| pipeline.parse(reply)) {
         Ok(Some(mut parsed)) => {
             parsed.replies.drain(..returns.len().min(parsed.replies.len()));
@@ -106,7 +109,7 @@ async fn run_batch(pipeline: &Arc<Pipeline>, batch: Batch) -> Ended {
         Err(failure) => {
             let returns_only = !to_return.is_empty() && operations.is_empty();
             {
-                let mut queue = pipeline.queue();
+                let mut queue = pipeline.queue.lock();
                 queue.add_unanswered(to_return);
                 queue.add_unanswered(retry::of_failed_batch(
                     number,
@@ -183,7 +186,7 @@ impl Pipeline {
     }
 
     fn outstanding_max(&self) -> usize {
-        if self.client.connection.is_cluster() || !self.queue().last_batch_succeeded() {
+        if self.client.connection.is_cluster() || !self.queue.lock().last_batch_succeeded() {
             1
         } else {
             OUTSTANDING_BATCHES_MAX
@@ -274,7 +277,7 @@ impl Pipeline {
             Err(failure) => Err(failure),
         };
         if filled.is_err() {
-            let mut queue = self.queue();
+            let mut queue = self.queue.lock();
             let leases = retry::leases_of(
                 number,
                 incomplete.iter().map(|incomplete| &incomplete.operation.operation),

@@ -33,12 +33,12 @@ impl Pipeline {
     /// Begins to count to which members of a group lease its message is written. After the timeout the others get
     /// leases of their own.
     pub fn begin_group_lease(self: &Arc<Self>, message: MessageId, members: impl Iterator<Item = SessionId>) {
-        let len = self.queue().group_leases.insert(message, members);
+        let len = self.queue.lock().group_leases.insert(message, members);
         let timeout = self.client.group_lease_timeout.max(TIMEOUT_PER_SESSION * len);
         let pipeline = Arc::clone(self);
         self.client.thread.spawn(async move {
             tokio::time::sleep(timeout).await;
-            let mut queue = pipeline.queue();
+            let mut queue = pipeline.queue.lock();
             if let Some(lease) = queue.group_leases.remove(message) {
                 pipeline.acknowledge_group_lease(&mut queue, message, lease);
             }
@@ -48,7 +48,7 @@ impl Pipeline {
     /// Notes messages that were written to a session, and removes from them those that belong to group leases: they are
     /// acknowledged with their group.
     pub fn note_group_written(self: &Arc<Self>, session: SessionId, messages: &mut Vec<MessageId>) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         if queue.group_leases.is_empty() {
             return;
         }

@@ -15,9 +15,10 @@ mod queue;
 mod retry;
 mod submit;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use actors::{
+    locked::Locked,
     model::ProjectId,
     storage::{StoreEpoch, StoreError},
 };
@@ -39,7 +40,7 @@ pub(super) struct Pipeline {
     /// What this replica has recorded and not appended to the event log yet.
     pub events: EventBuffer,
     preamble: Preamble,
-    queue: Mutex<Queue>,
+    queue: Locked<Queue>,
     /// Notified when another batch is worth sending while one is outstanding.
     batch_ready: Notify,
 }
@@ -52,7 +53,7 @@ impl Pipeline {
             local_messages: LocalMessages::default(),
             breaker: client.project_breaker(),
             events: EventBuffer::new(&client.retention, Arc::clone(&client.event_bytes)),
-            queue: Mutex::default(),
+            queue: Locked::default(),
             batch_ready: Notify::new(),
             client,
             project,
@@ -61,14 +62,14 @@ impl Pipeline {
 
     /// The epoch of the store at which the current data set was first seen.
     pub fn epoch(&self) -> StoreEpoch {
-        self.queue().epoch()
+        self.queue.lock().epoch()
     }
 
     /// Takes over what a batch has seen of the data set. When the data set has gone back, everything that is queued
     /// fails: it rests on data that is lost. Returns the new epoch then.
     pub fn observe(&self, witness: Witness) -> Option<StoreEpoch> {
         let (epoch, void) = {
-            let mut queue = self.queue();
+            let mut queue = self.queue.lock();
             if !queue.observe(witness) {
                 return None;
             }
@@ -84,10 +85,6 @@ impl Pipeline {
 
     /// Operations that wait, and their bytes.
     pub fn queued(&self) -> (usize, usize) {
-        self.queue().queued()
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().queued()
     }
 }

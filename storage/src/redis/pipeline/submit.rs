@@ -52,7 +52,7 @@ impl Pipeline {
         operation: Operation,
         at: Option<StoreEpoch>,
     ) -> Result<PendingReply, StoreError> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.check_epoch(at)?;
         self.enqueue_in(&mut queue, operation)
     }
@@ -91,7 +91,7 @@ impl Pipeline {
     ) -> Result<PendingReply, StoreError> {
         self.breaker.admit()?;
         let (reply_to, reply) = oneshot::channel();
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.check_epoch(at)?;
         let is_first = queue.auto_acks.is_empty();
         queue.auto_acks.add(session, messages, reply_to);
@@ -101,7 +101,7 @@ impl Pipeline {
             let pipeline = Arc::clone(self);
             self.client.thread.spawn(async move {
                 tokio::time::sleep(auto_ack::DELAY).await;
-                pipeline.push_auto_acks(&mut pipeline.queue());
+                pipeline.push_auto_acks(&mut pipeline.queue.lock());
             });
         }
         Ok(reply)
