@@ -87,7 +87,8 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
     }
 
     /// Puts a fact about a child into the mailbox of its parent, even into a full one: children report few facts, and a
-    /// lost one would leave the parent with a dead child. Does nothing if the parent is gone.
+    /// lost one would leave the parent with a dead child. A fact is small; what may be large waits elsewhere, once
+    /// (`gateway/backend/reports.rs`). Does nothing if the parent is gone.
     pub fn report<M>(&self, fact: M)
     where
         A: Handler<Envelope<M>>,

@@ -15,12 +15,12 @@ use tokio::sync::{oneshot, watch};
 use super::{
     BackendState,
     added::{AddedBackends, BackendTables},
-    backend::{Backend, Ordered, Reconfigure, Remove},
+    backend::{ADDED_LISTS_BYTES_MAX, Backend, Ordered, Reconfigure, Remove},
     kept_lists::KeptLists,
     launch::Launcher,
-    list_budget::ListBudget,
     lists::ListKind,
     names::Naming,
+    room::Room,
     routing_table::{Offer, RoutingTable},
     shared::{BackendOrder, BackendShared, GatewayShared, Offered},
 };
@@ -70,7 +70,7 @@ pub struct Gateway {
     has_load_failed: bool,
     kept_lists: Arc<KeptLists>,
     /// What added backends may offer.
-    budget: Arc<ListBudget>,
+    added_lists: Arc<Room>,
     address: Address<Self>,
     children: BTreeMap<BackendName, Child>,
     /// When changed lists were announced last, on the monotonic clock.
@@ -177,7 +177,7 @@ impl Gateway {
             is_load_due: false,
             has_load_failed: false,
             kept_lists: KeptLists::new(project.clone(), Arc::clone(&store)),
-            budget: Arc::default(),
+            added_lists: Room::new(ADDED_LISTS_BYTES_MAX),
             address,
             children: BTreeMap::new(),
             announced_ms: None,
@@ -265,7 +265,7 @@ impl Gateway {
             move || parent.report(BackendDown(name))
         };
         let (project, launcher) = (self.project.clone(), Arc::clone(&self.settings.launcher));
-        let keeping = (Arc::clone(&self.kept_lists), Arc::clone(&self.budget));
+        let keeping = (Arc::clone(&self.kept_lists), self.added_lists.holder());
         let mut made = None;
         let address = supervise::start(Arc::clone(&metrics), self.restarts, on_give_up, |address| {
             let orders = address.clone();

@@ -4,6 +4,7 @@
 mod idle;
 mod lists;
 mod pooled;
+mod reports;
 mod watching;
 
 use std::{
@@ -23,14 +24,16 @@ use actix::{
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
+use reports::{Reported, reporter};
+
 use super::{
     call::Link,
     counters::StartReason,
     kept_lists::{Keeping, KeptLists},
     launch::{Instance, InstanceEvent, LaunchOrder, Launcher},
     life::{BackendState, Life, LifeEffect, LifeEvent},
-    list_budget::{ListBudget, ListBytes},
     pool::{Affinity, PoolKind},
+    room::Held,
     shared::{BackendCommand, BackendOrder, BackendShared, BackendView},
     told_lists::ToldLists,
 };
@@ -41,6 +44,9 @@ use crate::{
     supervise::{ActorMetrics, Address, Envelope},
 };
 
+/// Bytes of the lists of all added backends of a project: the routing table, the storage and every reader of a list have them in
+/// memory, and their size is the choice of servers that an administrator of the project has chosen.
+pub(super) const ADDED_LISTS_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// How long open calls may last when the configuration of their backend changes.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 /// The actor of one backend.
@@ -62,7 +68,7 @@ pub(super) struct Backend {
     keeping: Keeping,
     told: ToldLists,
     /// Of what it offers, if it was added.
-    list_bytes: ListBytes,
+    list_bytes: Held,
     /// The instances of the pool, by their ids there.
     pooled: HashMap<u64, Launched>,
     /// Ends unused ones.
@@ -84,14 +90,6 @@ struct Launched {
     link: Option<Arc<dyn Link>>,
     /// The instances next to it that are lent to calls, if it is the main one.
     pool: PoolKind,
-}
-
-/// What an instance has reported.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct Reported {
-    instance: u64,
-    event: InstanceEvent,
 }
 
 /// What a caller, an operator or the pool wants.
@@ -120,7 +118,7 @@ impl Backend {
     pub fn new(
         shared: Arc<BackendShared>,
         launcher: Arc<dyn Launcher>,
-        (kept_lists, budget): (Arc<KeptLists>, Arc<ListBudget>),
+        (kept_lists, list_bytes): (Arc<KeptLists>, Held),
         address: Address<Self>,
         metrics: Arc<ActorMetrics>,
         changed: Box<dyn Fn()>,
@@ -139,7 +137,7 @@ impl Backend {
             known_era: None,
             failed_openings: Arc::default(),
             keeping: Keeping::new(kept_lists),
-            list_bytes: ListBytes::new(budget),
+            list_bytes,
             told: ToldLists::default(),
             pooled: HashMap::new(),
             pool_timer: None,
@@ -245,12 +243,7 @@ impl Backend {
             subscribed,
             urls: Arc::clone(&self.shared.urls),
             counters: Arc::clone(&self.shared.counters),
-            report: Arc::new(move |event| {
-                address.report(Reported {
-                    instance: number,
-                    event,
-                });
-            }),
+            report: reporter(number, move |reported| address.report(reported)),
         };
         Launched {
             number,
@@ -497,13 +490,15 @@ impl Handler<Envelope<Reported>> for Backend {
     type Result = ();
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<Reported>, ctx: &mut Context<Self>) {
+        let instance = message.instance;
+        let Some(event) = message.into_event() else { return };
         // Events of earlier instances come too late.
-        if self.running_number() == Some(message.instance) {
-            self.reported(message.event, ctx);
-        } else if self.successor.as_ref().map(|successor| successor.number) == Some(message.instance) {
-            self.successor_reported(message.event, ctx);
+        if self.running_number() == Some(instance) {
+            self.reported(event, ctx);
+        } else if self.successor.as_ref().map(|successor| successor.number) == Some(instance) {
+            self.successor_reported(event, ctx);
         } else {
-            self.pooled_reported(message.instance, message.event, ctx);
+            self.pooled_reported(instance, event, ctx);
         }
     }
 }

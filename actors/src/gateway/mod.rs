@@ -36,7 +36,6 @@ mod kept_lists;
 mod launch;
 mod life;
 mod link_end;
-mod list_budget;
 mod listing;
 mod lists;
 mod log;

@@ -3,12 +3,14 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use crate::locked::Locked;
 
 use tokio::sync::watch;
 
-use super::room::Room;
+use super::room::{Held, Room};
 
 /// Subscribed resources of one backend.
 const RESOURCES_MAX: usize = 1_000;
@@ -16,15 +18,16 @@ const RESOURCES_MAX: usize = 1_000;
 /// The subscribed resources of one backend, or those of one owner of instances.
 #[derive(Debug)]
 pub struct SubscribedResources {
-    of: Mutex<HashMap<String, SubscribedResource>>,
+    of: Locked<HashMap<String, SubscribedResource>>,
     /// How often the set of resources has changed.
     revision: watch::Sender<u64>,
     /// Resources of the backend.
     room: Arc<Room>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct SubscribedResource {
+    _place: Held,
     subscribers: usize,
     /// How often the resource has changed.
     changes: watch::Sender<u64>,
@@ -40,14 +43,14 @@ pub struct ResourceSubscription {
 
 impl Default for SubscribedResources {
     fn default() -> Self {
-        Self::within(Arc::new(Room::new(RESOURCES_MAX)))
+        Self::within(Room::new(RESOURCES_MAX))
     }
 }
 
 impl SubscribedResources {
     fn within(room: Arc<Room>) -> Self {
         Self {
-            of: Mutex::default(),
+            of: Locked::default(),
             revision: watch::Sender::default(),
             room,
         }
@@ -58,21 +61,22 @@ impl SubscribedResources {
         Self::within(Arc::clone(&self.room))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, SubscribedResource>> {
-        self.of.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn revise(&self) {
         self.revision.send_modify(|revision| *revision += 1);
     }
 
     /// Subscribes to a resource by the URI that the backend gives it. `None` if too many are subscribed to.
     pub fn subscribe(self: &Arc<Self>, uri: &str) -> Option<ResourceSubscription> {
-        let mut of = self.lock();
-        if !of.contains_key(uri) && !self.room.take(1) {
-            return None;
+        let mut of = self.of.lock();
+        if !of.contains_key(uri) {
+            let new = SubscribedResource {
+                _place: self.room.hold(1)?,
+                subscribers: 0,
+                changes: watch::Sender::default(),
+            };
+            of.insert(uri.to_owned(), new);
         }
-        let subscribed = of.entry(uri.to_owned()).or_default();
+        let subscribed = of.get_mut(uri)?;
         subscribed.subscribers += 1;
         let (is_first, changes) = (subscribed.subscribers == 1, subscribed.changes.subscribe());
         drop(of);
@@ -88,7 +92,7 @@ impl SubscribedResources {
 
     /// The URIs of the subscribed resources.
     pub fn uris(&self) -> BTreeSet<String> {
-        self.lock().keys().cloned().collect()
+        self.of.lock().keys().cloned().collect()
     }
 
     /// Changes of the set of subscribed resources.
@@ -99,7 +103,7 @@ impl SubscribedResources {
     /// The backend has reported a change of this resource, which may be a part of a subscribed one
     /// (2025-11-25, server/resources, Subscriptions).
     pub fn note_change(&self, uri: &str) {
-        for (subscribed, entry) in self.lock().iter() {
+        for (subscribed, entry) in self.of.lock().iter() {
             let rest = uri.strip_prefix(subscribed.as_str());
             if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || subscribed.ends_with('/')) {
                 entry.changes.send_modify(|count| *count += 1);
@@ -109,7 +113,7 @@ impl SubscribedResources {
 
     /// All resources may have changed while the backend was not heard.
     pub fn note_all(&self) {
-        for entry in self.lock().values() {
+        for entry in self.of.lock().values() {
             entry.changes.send_modify(|count| *count += 1);
         }
     }
@@ -125,7 +129,7 @@ impl ResourceSubscription {
 
 impl Drop for ResourceSubscription {
     fn drop(&mut self) {
-        let mut of = self.resources.lock();
+        let mut of = self.resources.of.lock();
         let Some(subscribed) = of.get_mut(&self.uri) else {
             return;
         };
@@ -133,7 +137,6 @@ impl Drop for ResourceSubscription {
         if subscribed.subscribers == 0 {
             of.remove(&self.uri);
             drop(of);
-            self.resources.room.give_back(1);
             self.resources.revise();
         }
     }

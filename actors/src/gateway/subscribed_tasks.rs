@@ -4,13 +4,14 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use tokio::sync::watch;
 
-use super::room::Room;
+use super::room::{Held, Room};
 use crate::json::{self, scan};
+use crate::locked::Locked;
 
 /// Subscriptions to tasks of one backend.
 const SUBSCRIPTIONS_MAX: usize = 1_000;
@@ -26,7 +27,7 @@ type TaskOfProcess = (u64, String);
 /// The subscribed tasks of one backend, or those of one owner of instances.
 #[derive(Debug)]
 pub struct SubscribedTasks {
-    of: Mutex<HashMap<TaskOfProcess, SubscribedTask>>,
+    of: Locked<HashMap<TaskOfProcess, SubscribedTask>>,
     /// How often the set of tasks has changed.
     revision: watch::Sender<u64>,
     bounds: Arc<Bounds>,
@@ -35,20 +36,16 @@ pub struct SubscribedTasks {
 /// What the subscriptions to all tasks of one backend have together.
 #[derive(Debug)]
 struct Bounds {
-    subscriptions: Room,
-    kept_bytes: Room,
+    subscriptions: Arc<Room>,
+    kept_bytes: Arc<Room>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct SubscribedTask {
     subscribers: usize,
     state: watch::Sender<Option<TaskState>>,
-}
-
-impl SubscribedTask {
-    fn kept_bytes(&self) -> usize {
-        self.state.borrow().as_ref().map_or(0, |state| state.len())
-    }
+    /// The bytes of the state.
+    kept: Held,
 }
 
 /// The subscription of one caller to one task, until it is dropped.
@@ -57,6 +54,7 @@ pub struct TaskSubscription {
     tasks: Arc<SubscribedTasks>,
     task: TaskOfProcess,
     state: watch::Receiver<Option<TaskState>>,
+    _place: Held,
 }
 
 impl Default for SubscribedTasks {
@@ -71,7 +69,7 @@ impl Default for SubscribedTasks {
 impl SubscribedTasks {
     fn within(bounds: Arc<Bounds>) -> Self {
         Self {
-            of: Mutex::default(),
+            of: Locked::default(),
             revision: watch::Sender::default(),
             bounds,
         }
@@ -82,22 +80,20 @@ impl SubscribedTasks {
         Self::within(Arc::clone(&self.bounds))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<TaskOfProcess, SubscribedTask>> {
-        self.of.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn revise(&self) {
         self.revision.send_modify(|revision| *revision += 1);
     }
 
     /// Subscribes to a task of a process by the id that the process gives it. `None` if there are too many subscriptions.
     pub fn subscribe(self: &Arc<Self>, process: u64, id: &str) -> Option<TaskSubscription> {
-        if !self.bounds.subscriptions.take(1) {
-            return None;
-        }
+        let place = self.bounds.subscriptions.hold(1)?;
         let task = (process, id.to_owned());
-        let mut of = self.lock();
-        let subscribed = of.entry(task.clone()).or_default();
+        let mut of = self.of.lock();
+        let subscribed = of.entry(task.clone()).or_insert_with(|| SubscribedTask {
+            subscribers: 0,
+            state: watch::Sender::default(),
+            kept: self.bounds.kept_bytes.holder(),
+        });
         subscribed.subscribers += 1;
         let (is_first, mut state) = (subscribed.subscribers == 1, subscribed.state.subscribe());
         drop(of);
@@ -111,12 +107,13 @@ impl SubscribedTasks {
             tasks: Arc::clone(self),
             task,
             state,
+            _place: place,
         })
     }
 
     /// The ids of the subscribed tasks of a process.
     pub fn ids(&self, process: u64) -> BTreeSet<String> {
-        let of = self.lock();
+        let of = self.of.lock();
         let own = of.keys().filter(|(other, _)| *other == process);
         own.map(|(_, id)| id.clone()).collect()
     }
@@ -136,14 +133,14 @@ impl SubscribedTasks {
         let members = members.map_err(|_| "a task that is no JSON")?;
         let id = members.iter().find(|(key, _)| key == "taskId");
         let id = id.and_then(|(_, id)| scan::string(id)).ok_or("a task without an id")?;
-        let of = self.lock();
-        let subscribed = of.get(&(process, id.into_owned()));
+        let mut of = self.of.lock();
+        let subscribed = of.get_mut(&(process, id.into_owned()));
         let subscribed = subscribed.ok_or("a task without subscribers")?;
         let mut text = Vec::with_capacity(params.len());
         let others = members.iter().filter(|(key, _)| key != "taskId" && key != "_meta");
         json::write_object(&mut text, others.map(|(key, value)| (&**key, *value)));
         let text: TaskState = String::from_utf8(text).map_err(|_| "a task that is no JSON")?.into();
-        if !self.bounds.kept_bytes.replace(subscribed.kept_bytes(), text.len()) {
+        if !subscribed.kept.set(text.len()) {
             return Err("a task that is too long");
         }
         subscribed.state.send_if_modified(|state| {
@@ -170,14 +167,12 @@ impl TaskSubscription {
 
 impl Drop for TaskSubscription {
     fn drop(&mut self) {
-        self.tasks.bounds.subscriptions.give_back(1);
-        let mut of = self.tasks.lock();
+        let mut of = self.tasks.of.lock();
         let Some(subscribed) = of.get_mut(&self.task) else {
             return;
         };
         subscribed.subscribers -= 1;
         if subscribed.subscribers == 0 {
-            self.tasks.bounds.kept_bytes.give_back(subscribed.kept_bytes());
             of.remove(&self.task);
             drop(of);
             self.tasks.revise();
@@ -264,6 +259,6 @@ mod tests {
         all.clear();
         let _subscription = tasks.subscribe(1, "1").unwrap();
         tasks.note_state(1, &state("1", KEPT_BYTES_MAX - 100)).unwrap();
-        assert_eq!(tasks.lock().len(), 1);
+        assert_eq!(tasks.of.lock().len(), 1);
     }
 }

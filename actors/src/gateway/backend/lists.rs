@@ -8,10 +8,10 @@ use super::Backend;
 use crate::{
     clock::now,
     gateway::{
+        backend::ADDED_LISTS_BYTES_MAX,
         kept_lists::{Keeping, Told},
         launch::ReadLists,
         life::LifeEvent,
-        list_budget::ADDED_LISTS_BYTES_MAX,
         lists::BackendLists,
         profile::Profile,
     },
@@ -39,9 +39,10 @@ impl Backend {
             BackendOrigin::Added => lists.bytes(),
             BackendOrigin::File => 0,
         };
-        if self.list_bytes.take(bytes) {
+        if self.list_bytes.set(bytes) {
             return lists;
         }
+        self.list_bytes.set(0);
         let reason = format!(
             "it offers {bytes} bytes, and the added backends of a project have {ADDED_LISTS_BYTES_MAX} together: its lists are not shown"
         );
