@@ -9,7 +9,7 @@ use super::data::{Desk, Question};
 use super::model::{Command, Connection, Effect, Focus, Model, Options, Screen, Update};
 use super::view;
 use crate::screen::Key;
-use crate::screen::golden::{self, drawn};
+use crate::screen::test_screens::{self, drawn};
 
 /// 2026-11-23T05:04:00Z.
 const NOW_MS: u64 = 1_795_410_240_000;
@@ -138,13 +138,13 @@ fn backend(model: &Model, width: u16, height: u16) -> Terminal<TestBackend> {
 }
 
 fn screen(model: &Model, width: u16, height: u16) -> String {
-    golden::text(&backend(model, width, height))
+    test_screens::text(&backend(model, width, height))
 }
 
 fn assert_golden(name: &str, model: &mut Model) {
     for (width, height) in [(80, 24), (120, 40)] {
         model.resized(width, height);
-        golden::assert_golden("console", name, &backend(model, width, height));
+        test_screens::assert_golden("console", name, &backend(model, width, height));
     }
 }
 

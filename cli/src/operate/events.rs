@@ -137,16 +137,15 @@ impl EventStream {
     }
 
     fn opened(&mut self) -> Result<&mut (BodyReader<'static>, EventDecoder), ClientError> {
-        let open = match self.open.take() {
-            Some(open) => open,
-            None => {
-                let mut ask = ApiRequest::get(self.path.clone()).with_header("accept", "text/event-stream");
-                ask.headers.extend(self.headers.iter().cloned());
-                if let Some(id) = &self.last_id {
-                    ask = ask.with_header("last-event-id", id.as_str());
-                }
-                (self.client.open_stream(&ask)?, EventDecoder::new(EVENT_BYTES_MAX))
+        let open = if let Some(open) = self.open.take() {
+            open
+        } else {
+            let mut ask = ApiRequest::get(self.path.clone()).with_header("accept", "text/event-stream");
+            ask.headers.extend(self.headers.iter().cloned());
+            if let Some(id) = &self.last_id {
+                ask = ask.with_header("last-event-id", id.as_str());
             }
+            (self.client.open_stream(&ask)?, EventDecoder::new(EVENT_BYTES_MAX))
         };
         Ok(self.open.insert(open))
     }

@@ -1,9 +1,9 @@
 //! What the full-screen commands share: the terminal, its keys, and the loop that waits on one channel for keys, signals and
 //! what threads bring. A [`Program`] says what they change and how it is drawn.
 
-#[cfg(test)]
-pub mod golden;
 mod keys;
+#[cfg(test)]
+pub mod test_screens;
 mod theme;
 
 use std::collections::VecDeque;

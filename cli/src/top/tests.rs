@@ -7,7 +7,7 @@ use super::model::{Model, Update, Wish};
 use super::view;
 use super::watched::{Target, Watched};
 use crate::screen::Key;
-use crate::screen::golden::{self, drawn};
+use crate::screen::test_screens::{self, drawn};
 
 /// 2026-11-23T05:01:00Z.
 const NOW_MS: u64 = 1_795_410_060_000;
@@ -119,12 +119,12 @@ fn watch(target: Option<Target>) -> Wish {
 }
 
 fn screen(model: &Model, width: u16, height: u16) -> String {
-    golden::text(&drawn(width, height, |frame| view::draw(frame, model)))
+    test_screens::text(&drawn(width, height, |frame| view::draw(frame, model)))
 }
 
 fn assert_golden(name: &str, model: &Model) {
     for (width, height) in [(80, 24), (200, 60)] {
-        golden::assert_golden("top", name, &drawn(width, height, |frame| view::draw(frame, model)));
+        test_screens::assert_golden("top", name, &drawn(width, height, |frame| view::draw(frame, model)));
     }
 }
 
