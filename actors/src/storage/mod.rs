@@ -16,6 +16,7 @@ pub mod disk;
 mod error;
 pub mod events;
 mod inboxes;
+mod local;
 pub mod memory;
 mod protocols;
 mod questions;

@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::engine::Record;
-use crate::storage::{StorageHealth, StoreError};
+use crate::storage::{StorageHealth, StoreError, local::Need};
 
 type Waiter = oneshot::Sender<Result<(), StoreError>>;
 
@@ -26,15 +26,6 @@ pub async fn wait_durable(durable: Option<Durable>) -> Result<(), StoreError> {
             .await
             .unwrap_or_else(|_| Err(StoreError::Unreachable("the storage is closed".to_owned()))),
     }
-}
-
-/// What an operation needs of the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// The operation adds data.
-    Space,
-    /// The operation adds almost nothing, or frees space.
-    Access,
 }
 
 /// The changes of one owner of records: a project, or the system.
@@ -98,9 +89,10 @@ impl Commits {
     /// Checks an operation before it changes anything.
     ///
     /// # Errors
-    /// The error of a failed disk; [`StoreError::Full`] for [`Need::Space`] while space is low.
+    /// The error of a failed disk, except for [`Need::Read`]; [`StoreError::Full`] for [`Need::Space`] while space is low.
     pub fn check(&self, need: Need) -> Result<(), StoreError> {
         match &self.pending().mode {
+            _ if need == Need::Read => Ok(()),
             DiskMode::Failed(error) => Err(error.clone()),
             DiskMode::LowSpace(why) if need == Need::Space => Err(StoreError::Full(why.clone())),
             _ => Ok(()),

@@ -4,13 +4,13 @@ use std::{io, sync::Arc, thread::JoinHandle};
 
 use super::{
     codec::RecordWriter,
-    commits::{Changes, Need, wait_durable},
+    commits::{Changes, wait_durable},
     disk_state::{DiskState, DiskSystem},
     engine::{Engine, Record},
     load::load,
     project::DiskProject,
     records::{self, SYSTEM_SPACE, VERSION, kind},
-    store::DiskStore,
+    store::DiskCommit,
     writer::{self, DiskWriter},
 };
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord},
     storage::{
         Op, ReplicatedStorage, Retention, Storage, StorageHealth, Store, StoreError,
+        local::{LocalStore, Need},
         state::{account::StoreLimits, system::SystemState},
     },
 };
@@ -151,14 +152,19 @@ impl Storage for DiskStorage {
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
         let mut projects = self.shared.projects();
-        if let Some(disk_project) = projects.open.get(project) {
-            return Arc::new(DiskStore::new(Arc::clone(&self.shared), Arc::clone(disk_project)));
-        }
-        let space = projects.next_space;
-        projects.next_space += 1;
-        let disk_project = Arc::new(DiskProject::new(self.shared.new_state(project, space)));
-        projects.open.insert(project.clone(), Arc::clone(&disk_project));
-        Arc::new(DiskStore::new(Arc::clone(&self.shared), disk_project))
+        let disk_project = if let Some(disk_project) = projects.open.get(project) {
+            Arc::clone(disk_project)
+        } else {
+            let space = projects.next_space;
+            projects.next_space += 1;
+            let disk_project = Arc::new(DiskProject::new(self.shared.new_state(project, space)));
+            projects.open.insert(project.clone(), Arc::clone(&disk_project));
+            disk_project
+        };
+        Arc::new(LocalStore(DiskCommit {
+            shared: Arc::clone(&self.shared),
+            project: disk_project,
+        }))
     }
 
     fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {

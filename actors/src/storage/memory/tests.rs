@@ -1,6 +1,6 @@
 //! The memory backend: the conformance suite, eviction and logging.
 
-use std::{fmt::Write, sync::Arc};
+use std::{fmt::Write, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use tracing::{
@@ -11,9 +11,12 @@ use tracing::{
 
 use super::*;
 use crate::{
-    model::{Addressing, AuditOutcome, Budget, BudgetFull, DeliveryStatus, Headers, MessageIds, NewMessage},
+    model::{
+        Addressing, AuditOutcome, Budget, BudgetFull, DeliveryStatus, Headers, MessageId, MessageIds, NewMessage,
+        RecipientStatus, SessionId, SessionRecord,
+    },
     storage::{
-        Audience, COPY_BYTES, RecipientRefusal,
+        Acknowledge, Append, Appended, Audience, COPY_BYTES, DeadLetterQuery, PutSession, RecipientRefusal, Release,
         conformance::{
             BUDGET_CASES, CASES, Case, EVENT_CASES, TIMED_CASES, run, small_budgets,
             world::{World, accepted},

@@ -1,0 +1,374 @@
+//! The store of one project in this process: each operation runs on the [`ProjectState`], and a [`Commit`] keeps what it
+//! changed before it is answered. This file says what each operation needs.
+
+use std::{future::ready, sync::Arc, time::Duration};
+
+use super::{
+    Acknowledge, Acknowledged, AddedBackendStore, Append, Appended, Asked, BackendListStore, Claim, Claimed,
+    ConsoleRecord, DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery,
+    EventStore, Heartbeat, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore,
+    PutOutcome, PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStore, Roster,
+    SendResult, SessionKey, SessionStore, Store, Swept, TableChange, TargetCursor, TargetId, TargetStore,
+    TrackingStore, Unreported, Updated, Usage, YapHeld,
+    state::{journal::Journal, project::ProjectState},
+};
+use crate::{
+    clock::Now,
+    model::{
+        BackendName, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord,
+        Question, QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
+    },
+};
+
+/// The store of one project in this process.
+#[derive(Debug)]
+pub struct LocalStore<C>(pub C);
+
+/// Holds the state of a project, and keeps what an operation changed before the operation is answered.
+pub trait Commit: Send + Sync + 'static {
+    /// Receives the changes of the state.
+    type Journal: Journal;
+
+    /// See [`Store::is_synchronous`].
+    const IS_SYNCHRONOUS: bool;
+
+    /// Runs an operation on the state, and answers once what it changed and what it saw is kept.
+    fn run<T: Send + 'static>(
+        &self,
+        need: Need,
+        operation: impl FnOnce(&mut ProjectState<Self::Journal>) -> T + Send + 'static,
+    ) -> Op<T>;
+
+    /// See [`EventStore::record`].
+    fn record(&self, event: &ProjectEvent, now: Now);
+
+    /// See [`EventStore::events`].
+    fn events(&self, query: EventQuery) -> Op<EventPage>;
+}
+
+/// What an operation needs of where its changes are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The operation is a query: it runs even if nothing can be written.
+    Read,
+    /// The operation adds almost nothing, or frees space.
+    Access,
+    /// The operation adds data.
+    Space,
+}
+
+impl<C: Commit> Store for LocalStore<C> {
+    fn is_synchronous(&self) -> bool {
+        C::IS_SYNCHRONOUS
+    }
+
+    fn replicated(&self) -> Option<&dyn ReplicatedStore> {
+        None
+    }
+
+    fn push(&self) -> Option<&dyn PushStore> {
+        None
+    }
+
+    fn usage(&self) -> Op<Usage> {
+        self.0.run(Need::Read, |state| state.usage())
+    }
+}
+
+impl<C: Commit> SessionStore for LocalStore<C> {
+    /// A session may resume on a full disk: what it acknowledges frees space.
+    fn put_session(&self, record: SessionRecord, condition: PutSession) -> Op<PutOutcome> {
+        let need = if condition.must_exist {
+            Need::Access
+        } else {
+            Need::Space
+        };
+        self.0.run(need, move |state| state.put_session(record, condition))
+    }
+
+    fn sessions(&self) -> Op<Roster> {
+        self.0.run(Need::Read, |state| state.sessions())
+    }
+
+    fn keep_heartbeats(&self, heartbeats: Vec<Heartbeat>, now: Now) -> Op<usize> {
+        self.0
+            .run(Need::Access, move |state| state.keep_heartbeats(&heartbeats, now))
+    }
+
+    fn kept_heartbeats(&self, now: Now) -> Op<Vec<Heartbeat>> {
+        self.0.run(Need::Read, move |state| state.kept_heartbeats(now))
+    }
+
+    fn find_session(&self, key: SessionKey) -> Op<Option<SessionRecord>> {
+        self.0.run(Need::Read, move |state| state.find_session(&key))
+    }
+
+    fn remove_session(
+        &self,
+        session: SessionId,
+        reason: DeadLetterReason,
+        _: Option<Duration>,
+        now: Now,
+    ) -> Op<Option<usize>> {
+        self.0.run(Need::Access, move |state| {
+            Some(state.remove_session(session, reason, now))
+        })
+    }
+
+    fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed> {
+        self.0.run(Need::Access, move |state| {
+            state.claim(session, claim, delivery_limit, now)
+        })
+    }
+}
+
+impl<C: Commit> ProtocolStore for LocalStore<C> {
+    fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
+        self.0
+            .run(Need::Space, move |state| state.insert_protocol(record, len_max))
+    }
+
+    fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {
+        self.0.run(Need::Read, |state| state.protocols())
+    }
+
+    fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
+        self.0.run(Need::Read, move |state| state.protocol(name, version))
+    }
+}
+
+impl<C: Commit> InboxStore for LocalStore<C> {
+    fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
+        self.0.run(Need::Space, move |state| state.append(batch, now))
+    }
+
+    /// Waits for the disk: the delivery of a message that crashes its recipient must be counted.
+    fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Lease> {
+        self.0.run(Need::Access, move |state| {
+            state.lease(session, by, limit, bytes_max, now)
+        })
+    }
+
+    fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged> {
+        self.0
+            .run(Need::Access, move |state| state.acknowledge(session, which, now))
+    }
+
+    fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released> {
+        self.0.run(Need::Access, move |state| {
+            state.release(session, &which, delivery_limit, now)
+        })
+    }
+
+    fn depth(&self, session: SessionId) -> Op<Depth> {
+        self.0.run(Need::Read, move |state| state.depth(session))
+    }
+
+    fn peek(&self, session: SessionId, limit: usize, _: usize) -> Op<Peeked> {
+        self.0.run(Need::Read, move |state| state.peek(session, limit))
+    }
+
+    fn sweep(&self, now: Now) -> Op<Swept> {
+        self.0.run(Need::Access, move |state| state.sweep(now))
+    }
+}
+
+impl<C: Commit> TrackingStore for LocalStore<C> {
+    fn update_send_result(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
+        self.0
+            .run(Need::Access, move |state| state.update_send_result(sender, key, result))
+    }
+
+    /// Waits for the disk: a result found here counts as an acceptance.
+    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<KeyReservation> {
+        self.0
+            .run(Need::Space, move |state| state.reserve_key(sender, key, target, now))
+    }
+
+    fn complete_reservation(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
+        self.0.run(Need::Access, move |state| {
+            state.complete_reservation(sender, key, result)
+        })
+    }
+
+    fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
+        self.0
+            .run(Need::Access, move |state| state.cancel_reservation(sender, key))
+    }
+
+    fn message_statuses(&self, messages: Vec<MessageId>, now: Now) -> Op<Vec<Option<Vec<RecipientStatus>>>> {
+        self.0
+            .run(Need::Read, move |state| state.message_statuses(&messages, now))
+    }
+
+    fn messages(&self, messages: Vec<MessageId>) -> Op<Vec<Option<Arc<Message>>>> {
+        self.0.run(Need::Read, move |state| state.messages(&messages))
+    }
+
+    fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
+        self.0.run(Need::Access, move |state| {
+            state.put_cross_project_target(message, target)
+        })
+    }
+
+    fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
+        self.0.run(Need::Read, move |state| state.cross_project_target(message))
+    }
+
+    fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
+        self.0.run(Need::Read, |state| state.cross_project_targets())
+    }
+}
+
+impl<C: Commit> DeadLetterStore for LocalStore<C> {
+    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetterPage> {
+        self.0.run(Need::Read, move |state| state.dead_letters(&query))
+    }
+
+    fn redrive(
+        &self,
+        messages: Vec<MessageId>,
+        recipient: Option<SessionId>,
+        queue_capacity: usize,
+        now: Now,
+    ) -> Op<Redriven> {
+        self.0.run(Need::Space, move |state| {
+            state.redrive(messages, recipient, queue_capacity, now)
+        })
+    }
+
+    fn dead_letter_count(&self) -> Op<usize> {
+        self.0.run(Need::Read, |state| state.dead_letter_count())
+    }
+
+    /// Waits for the disk: after a restart the same dead letters are reported under the same number.
+    fn claim_unreported(&self, now: Now) -> Op<Unreported> {
+        self.0.run(Need::Access, move |state| state.claim_unreported(now))
+    }
+
+    fn mark_reported(&self, until: u64) -> Op<()> {
+        self.0.run(Need::Access, move |state| state.mark_reported(until))
+    }
+}
+
+impl<C: Commit> EventStore for LocalStore<C> {
+    fn record(&self, event: ProjectEvent, now: Now) {
+        self.0.record(&event, now);
+    }
+
+    fn events(&self, query: EventQuery) -> Op<EventPage> {
+        self.0.events(query)
+    }
+}
+
+impl<C: Commit> QuestionStore for LocalStore<C> {
+    fn ask(&self, question: Arc<Question>, content: Arc<QuestionContent>, now: Now) -> Op<Asked> {
+        self.0.run(Need::Space, move |state| state.ask(question, content, now))
+    }
+
+    fn update_question(
+        &self,
+        question: Arc<Question>,
+        event: Option<ProjectEvent>,
+        notice: Option<Append>,
+        now: Now,
+    ) -> Op<Updated> {
+        self.0.run(Need::Space, move |state| {
+            state.update_question(question, event, notice, now)
+        })
+    }
+
+    fn questions(&self, ids: Vec<QuestionId>) -> Op<Vec<Option<Arc<Question>>>> {
+        self.0.run(Need::Read, move |state| {
+            ids.iter().map(|id| state.questions.record(*id)).collect()
+        })
+    }
+
+    fn question_content(&self, id: QuestionId) -> Op<Option<Arc<QuestionContent>>> {
+        self.0.run(Need::Read, move |state| state.questions.content(id))
+    }
+
+    fn open_questions(&self) -> Op<Vec<Arc<Question>>> {
+        self.0.run(Need::Read, move |state| state.questions.open())
+    }
+
+    fn question_page(&self, before: Option<QuestionId>, limit: usize) -> Op<Vec<Arc<Question>>> {
+        self.0.run(Need::Read, move |state| state.questions.page(before, limit))
+    }
+
+    fn remove_question(&self, id: QuestionId) -> Op<bool> {
+        self.0.run(Need::Access, move |state| state.remove_question(id))
+    }
+
+    fn put_draft(&self, id: QuestionId, human: SessionName, text: String) -> Op<DraftPut> {
+        self.0.run(Need::Space, move |state| state.put_draft(id, human, text))
+    }
+
+    fn draft(&self, id: QuestionId, human: SessionName) -> Op<String> {
+        self.0.run(Need::Read, move |state| state.questions.draft(id, &human))
+    }
+
+    fn hold_yap(&self, yap: Arc<Yap>, now: Now) -> Op<YapHeld> {
+        self.0.run(Need::Space, move |state| state.hold_yap(yap, now))
+    }
+
+    fn release_yaps(&self, delay: Duration, now: Now) -> Op<ReleasedYaps> {
+        self.0.run(Need::Read, move |state| state.release_yaps(delay, now))
+    }
+
+    fn yaps(&self, after: Option<u64>, limit: usize) -> Op<Vec<Arc<ShownYap>>> {
+        self.0.run(Need::Read, move |state| state.yaps.list(after, limit))
+    }
+
+    fn exchange_consoles(&self, own: Vec<ConsoleRecord>, _: Duration) -> Op<Vec<ConsoleRecord>> {
+        Box::pin(ready(Ok(own)))
+    }
+}
+
+impl<C: Commit> TargetStore for LocalStore<C> {
+    fn claim_target(&self, target: TargetId, _: Duration) -> Op<Option<TargetCursor>> {
+        self.0.run(Need::Read, move |state| Some(state.target(target)))
+    }
+
+    fn move_target(&self, target: TargetId, cursor: TargetCursor, _: Duration) -> Op<bool> {
+        self.0.run(Need::Access, move |state| {
+            state.move_target(target, cursor);
+            true
+        })
+    }
+}
+
+impl<C: Commit> BackendListStore for LocalStore<C> {
+    fn keep_backend_lists(&self, backend: BackendName, lists: Option<Arc<str>>) -> Op<()> {
+        let need = if lists.is_some() { Need::Space } else { Need::Access };
+        self.0.run(need, move |state| state.keep_backend_lists(backend, lists))
+    }
+
+    fn backend_lists(&self, backend: BackendName) -> Op<Option<Arc<str>>> {
+        self.0
+            .run(Need::Read, move |state| state.backend_lists.get(&backend).cloned())
+    }
+
+    fn retain_backend_lists(&self, backends: Vec<BackendName>) -> Op<()> {
+        self.0
+            .run(Need::Access, move |state| state.retain_backend_lists(&backends))
+    }
+}
+
+impl<C: Commit> AddedBackendStore for LocalStore<C> {
+    fn added_backends(&self) -> Op<Vec<(BackendName, Arc<str>)>> {
+        self.0.run(Need::Read, |state| state.added_backends())
+    }
+
+    fn change_added_backend(
+        &self,
+        backend: BackendName,
+        before: Option<Arc<str>>,
+        table: Option<Arc<str>>,
+    ) -> Op<TableChange> {
+        let need = if table.is_some() { Need::Space } else { Need::Access };
+        self.0.run(need, move |state| {
+            state.change_added_backend(backend, before.as_deref(), table)
+        })
+    }
+}
