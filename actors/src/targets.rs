@@ -5,11 +5,12 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
+use sha2::{Digest, Sha256};
 
-use crate::{
-    model::{ProjectId, Question, QuestionChange, QuestionContent},
-    storage::TargetId,
-};
+use crate::model::{ProjectId, Question, QuestionChange, QuestionContent};
+
+/// Targets of a broker, at most.
+pub const TARGETS_MAX: usize = 32;
 
 /// A target outside the broker.
 pub trait Target: fmt::Debug + Send + Sync {
@@ -24,6 +25,37 @@ pub trait Target: fmt::Debug + Send + Sync {
 
     /// Sends an event, or decides that it need not be sent. Ends within [`SEND_TIME_MAX`].
     fn send(&self, news: News) -> BoxFuture<'static, Sending>;
+}
+
+/// A target, by its address: the same address is the same target after a restart and at another replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetId([u8; Self::LEN]);
+
+impl TargetId {
+    /// Bytes of an id.
+    pub const LEN: usize = 16;
+
+    /// The target with this address.
+    #[must_use]
+    pub fn of_address(address: &str) -> Self {
+        let hash: [u8; 32] = Sha256::digest(address).into();
+        let mut id = [0; Self::LEN];
+        id.copy_from_slice(&hash[..Self::LEN]);
+        Self(id)
+    }
+
+    /// The bytes of the id.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+}
+
+/// 32 hexadecimal digits.
+impl fmt::Display for TargetId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
 }
 
 /// The longest time that [`Target::send`] takes: below the time after which another replica takes over.

@@ -5,8 +5,7 @@ use std::time::Duration;
 use actors::{
     clock::{millis, now},
     model::{QuestionChange, QuestionContent, QuestionItem, SessionName, Urgency},
-    storage::TargetId,
-    targets::{News, Sending, Target},
+    targets::{News, Sending, Target, TargetId},
 };
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};

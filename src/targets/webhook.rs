@@ -3,8 +3,7 @@
 use actors::{
     clock::{now, rfc3339_text},
     model::QuestionChange,
-    storage::TargetId,
-    targets::{News, Sending, Target},
+    targets::{News, Sending, Target, TargetId},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use futures_util::future::BoxFuture;

@@ -5,11 +5,8 @@ use std::sync::Arc;
 use actors::{
     bridge::{BridgeEvent, BridgeStream, Frame, StoreEvent},
     clock::now,
-    model::{
-        BackendName, DeadLetterReason, Headers, ProjectId, ProjectRecord, ProtocolMetadata, ProtocolName,
-        ProtocolRecord,
-    },
-    storage::{Audience, Release, Storage},
+    model::{DeadLetterReason, Headers, ProjectId, ProjectRecord, ProtocolMetadata, ProtocolName, ProtocolRecord},
+    storage::{Audience, Before, Release, Storage, Table},
 };
 use futures_util::StreamExt;
 
@@ -140,12 +137,16 @@ async fn each_change_is_published(url: String) {
     };
     let (name, version) = (protocol.name.clone(), protocol.version.clone());
     for _ in 0..2 {
-        store.insert_protocol(Arc::new(protocol.clone()), None).await.unwrap();
+        store.insert_protocol(&protocol, None).await.unwrap();
     }
     ear.expects(StoreEvent::Protocol { name, version }).await;
-    let docs = BackendName::parse("docs").unwrap();
     for _ in 0..2 {
-        let added = store.change_added_backend(docs.clone(), None, Some("{}".into()));
+        let added = store.put_if(
+            Table::AddedBackends,
+            "docs".into(),
+            Before::Absent { len_max: 1 },
+            Some("{}".into()),
+        );
         added.await.unwrap();
     }
     ear.expects(StoreEvent::Backends).await;

@@ -258,7 +258,7 @@ async fn read_until_over(
 #[expect(clippy::too_many_lines, reason = "one step of a history")]
 async fn claim_and_read(history: &History, view: &ReplicaView, session: SessionId, dice: &mut Dice) -> bool {
     let claim = Claim::generate();
-    let claiming = view.store.claim(session, claim, DELIVERIES_MAX, now());
+    let claiming = view.store.claim_session(session, claim, DELIVERIES_MAX, now());
     let (claimed, span) = history.timed(claiming).await;
     let epoch = claimed.map(|claimed| claimed.epoch).ok();
     history.claims.lock().unwrap().push(Claimed { session, span, epoch });

@@ -11,6 +11,7 @@ mod group_leases;
 mod histories;
 mod push;
 mod questions;
+mod records;
 mod reference;
 mod replicas;
 mod retention;

@@ -6,17 +6,14 @@ use actors::{
     bridge::{BridgeEvent, BridgeStream, Frame, StoreEvent},
     clock::now,
     model::{
-        AddressedTo, Answer, AnsweredBy, Asker, Closed, Closing, ConsoleId, Owner, ProjectId, Question,
-        QuestionContent, QuestionId, QuestionItem, QuestionState, ReplicaId, SessionId, SessionName, Urgency, Via, Yap,
+        AddressedTo, Answer, AnsweredBy, Asker, Closed, Closing, Owner, Question, QuestionContent, QuestionId,
+        QuestionItem, QuestionState, SessionId, SessionName, Urgency, Via, Yap,
     },
-    storage::{
-        Asked, ConsoleRecord, PrefetchLimit, PushStore, ReplicatedStorage, Storage, StoreError, TargetCursor, TargetId,
-        Updated, YapHeld,
-    },
+    storage::{Asked, PrefetchLimit, PushStore, ReplicatedStorage, Storage, StoreError, Updated, YapHeld},
 };
 use futures_util::StreamExt;
 
-use crate::storage::support::{Redis, ReplicaView, WAIT_TIMEOUT, block_on, connect, eventually, storage};
+use crate::storage::support::{Redis, ReplicaView, WAIT_TIMEOUT, block_on, connect, storage};
 
 fn human(name: &str) -> SessionName {
     SessionName::parse(name).unwrap()
@@ -125,30 +122,6 @@ impl DeskFrames {
 }
 
 #[test]
-fn one_replica_at_a_time_sends_to_a_target() {
-    let redis = Redis::start();
-    block_on(async {
-        let (here, there) = (connect(redis.url()).await.unwrap(), connect(redis.url()).await.unwrap());
-        let project = ProjectId::default_project();
-        let (here, there) = (here.open(&project), there.open(&project));
-        let (target, place) = (TargetId::of_address("https://a"), TargetCursor::default());
-        let later = TargetCursor { failures: 1, ..place };
-        let ttl = Duration::from_secs(3_600);
-        assert_eq!(here.claim_target(target, ttl).await.unwrap(), Some(place));
-        assert_eq!(there.claim_target(target, ttl).await.unwrap(), None);
-        assert!(!there.move_target(target, later, ttl).await.unwrap());
-        assert!(here.move_target(target, later, ttl).await.unwrap(), "it goes on");
-        assert_eq!(here.claim_target(target, Duration::ZERO).await.unwrap(), Some(later));
-        assert_eq!(
-            there.claim_target(target, ttl).await.unwrap(),
-            Some(later),
-            "the claim is over"
-        );
-        assert!(!here.move_target(target, place, ttl).await.unwrap());
-    });
-}
-
-#[test]
 fn each_change_of_a_question_and_each_release_of_yaps_is_published_once() {
     let redis = Redis::start();
     block_on(async {
@@ -219,53 +192,6 @@ fn a_notice_is_pushed_to_the_replica_that_holds_the_asker() {
         let pushed = push.decode_batch(&pushed).unwrap();
         assert_eq!(pushed[0].deliveries[0].message.id, id);
         assert_eq!(asking.acknowledge(alice, &[id]).await.unwrap().acknowledged, 1);
-    });
-}
-
-#[test]
-fn replicas_see_each_others_consoles_until_their_time_is_over() {
-    let redis = Redis::start();
-    block_on(async {
-        let (here, there) = (connect(redis.url()).await.unwrap(), connect(redis.url()).await.unwrap());
-        let console = |replica: ReplicaId, number| ConsoleRecord {
-            id: ConsoleId { replica, number },
-            human: human("mara \u{e4}"),
-            roles: vec!["oncall".to_owned()],
-            is_paused: number == 1,
-            is_away: false,
-            idle_ms: 7,
-            offered_ago_ms: u64::MAX,
-            is_unproven: false,
-        };
-        let own = vec![console(here.replica(), 1), console(here.replica(), 2)];
-        let other = vec![console(there.replica(), 1)];
-        let (here, there) = (ReplicaView::of(&here, "acme"), ReplicaView::of(&there, "acme"));
-        let long = Duration::from_mins(10);
-        let exchange = async |view: &ReplicaView, own: &[ConsoleRecord], ttl| {
-            let mut all = view.store.exchange_consoles(own.to_vec(), ttl).await.unwrap();
-            all.sort_by_key(|console| console.id);
-            all
-        };
-        let sorted = |all: &[&[ConsoleRecord]]| {
-            let mut all = all.concat();
-            all.sort_by_key(|console| console.id);
-            all
-        };
-        assert_eq!(exchange(&here, &own, long).await, own);
-        assert_eq!(exchange(&there, &other, long).await, sorted(&[&own, &other]));
-        assert_eq!(
-            exchange(&here, &own[1..], long).await,
-            sorted(&[&own[1..], &other]),
-            "replaced"
-        );
-        assert_eq!(exchange(&here, &[], long).await, other, "gone");
-        exchange(&here, &own, Duration::from_millis(30)).await;
-        eventually(async || (exchange(&there, &other, long).await == other).then_some(())).await;
-        assert_eq!(
-            redis.command(&["HLEN", "{acme}:consoles"]),
-            "1",
-            "the expired ones are deleted"
-        );
     });
 }
 

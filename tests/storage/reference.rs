@@ -284,7 +284,9 @@ impl World {
                     String::new()
                 })
             }
-            Step::Claim(at) => answer_as_debug(store.claim(self.id(*at), self.claims[*at], DELIVERY_LIMIT, now)),
+            Step::Claim(at) => {
+                answer_as_debug(store.claim_session(self.id(*at), self.claims[*at], DELIVERY_LIMIT, now))
+            }
             Step::Send { .. } | Step::SendMany(_) | Step::Broadcast { .. } => {
                 answer_as(store.append(prepared.to_vec(), now), show_appended)
             }

@@ -139,7 +139,11 @@ impl ReplicaView {
 
     pub async fn claim(&self, session: SessionId) -> Claim {
         let claim = Claim::generate();
-        let claimed = self.store.claim(session, claim, DELIVERY_LIMIT, now()).await.unwrap();
+        let claimed = self
+            .store
+            .claim_session(session, claim, DELIVERY_LIMIT, now())
+            .await
+            .unwrap();
         assert!(claimed.epoch > 0);
         claim
     }

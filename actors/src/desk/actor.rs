@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use tokio::time::timeout;
 
 use super::{
-    changes::{Attempt, CONSOLE_TTL, NoticeFrom, QuestionChanges, until},
+    changes::{Attempt, NoticeFrom, QuestionChanges, until},
     shared::{DeskShared, Todo},
     state::{Effect, Plan},
 };
@@ -283,7 +283,7 @@ impl Work {
         if consoles == published.consoles && begun.mono_ms < next_ms {
             return Ok(Some(next_ms));
         }
-        let all = self.changes.store().exchange_consoles(own.clone(), CONSOLE_TTL).await?;
+        let all = self.changes.exchange_consoles(&own).await?;
         self.shared().state().exchanged(&own, all, begun, now());
         published.at_ms = begun.mono_ms;
         let is_last = consoles.is_empty();

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{DeskSummary, notice::notice, shared::DeskShared};
+use futures_util::future::try_join3;
+
+use super::{DeskSummary, load::ConsoleRecord, notice::notice, shared::DeskShared};
 use crate::{
     clock::{Now, now},
     directory::Directory,
@@ -15,13 +17,15 @@ use crate::{
     },
     policy::ProjectPolicy,
     session::Nudge,
-    storage::{Append, Appended, Audience, OPEN_OF_SESSION_MAX, Store, StoreError, Updated},
+    storage::{Append, Appended, Audience, HeldClaim, OPEN_OF_SESSION_MAX, Store, StoreError, Updated},
 };
 
 /// A reader of the desk at a replica without consoles asks the store again for those of others after this time.
 const CONSOLES_FRESH_FOR: Duration = Duration::from_secs(1);
 /// How long a console counts as connected after its replica has named it.
-pub const CONSOLE_TTL: Duration = Duration::from_millis(1_500);
+const CONSOLE_TTL: Duration = Duration::from_millis(1_500);
+/// The things that replicas claim to publish their consoles begin with this.
+const CONSOLES: &str = "@consoles:";
 /// How often a change is decided again because another one came first.
 const TRIES_MAX: usize = 8;
 
@@ -108,10 +112,36 @@ impl QuestionChanges {
             (now, has_own || state.is_exchange_within(CONSOLES_FRESH_FOR, now))
         };
         if !is_fresh {
-            let all = self.store.exchange_consoles(Vec::new(), CONSOLE_TTL).await?;
+            let all = self.consoles().await?;
             self.shared.state().exchanged(&[], all, begun, now());
         }
         Ok(self.shared.summary(now()))
+    }
+
+    /// The consoles of all replicas. Each replica has a claim, whose note lists its own ones.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub async fn consoles(&self) -> Result<Vec<ConsoleRecord>, StoreError> {
+        let claims = self.store.claims(CONSOLES.into(), now()).await?;
+        let read = |claim: HeldClaim| serde_json::from_str::<Vec<_>>(&claim.note).unwrap_or_default();
+        Ok(claims.into_iter().flat_map(read).collect())
+    }
+
+    /// Publishes the consoles of this replica in place of those of before; they count for [`CONSOLE_TTL`]. Returns the
+    /// consoles of all replicas.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub async fn exchange_consoles(&self, own: &[ConsoleRecord]) -> Result<Vec<ConsoleRecord>, StoreError> {
+        let (holder, now) = (self.store.own_holder(), now());
+        let (thing, note) = (
+            format!("{CONSOLES}{holder}"),
+            serde_json::to_string(own).unwrap_or_default(),
+        );
+        let published = self.store.claim(thing.into(), holder, CONSOLE_TTL, note.into(), now);
+        let (_, _, all) = try_join3(published, self.store.end_silent(now), self.consoles()).await?;
+        Ok(all)
     }
 
     /// The record of a question from the store.

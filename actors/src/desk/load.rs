@@ -6,11 +6,12 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::Presence;
 use crate::{
     clock::{Now, millis},
     model::{AddressedTo, ConsoleId, Question, SessionName},
-    storage::ConsoleRecord,
 };
 
 /// A person counts as present for this long after they did something.
@@ -88,6 +89,27 @@ impl Console {
     fn takes(&self, to: &AddressedTo) -> bool {
         self.is_published && !self.is_paused && !self.is_away && to.includes(self.human.as_str(), &self.roles)
     }
+}
+
+/// A console as other replicas see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConsoleRecord {
+    pub id: ConsoleId,
+    /// The person at the console.
+    pub human: SessionName,
+    /// Roles of the person.
+    pub roles: Vec<String>,
+    /// It takes no new questions.
+    pub is_paused: bool,
+    /// The person said that they are away.
+    pub is_away: bool,
+    /// Milliseconds since the person did something.
+    pub idle_ms: u64,
+    /// Milliseconds since the console was last offered a question.
+    pub offered_ago_ms: u64,
+    /// It has not answered yet, and may never.
+    #[serde(default)]
+    pub is_unproven: bool,
 }
 
 /// The consoles that a question may be offered to. A question that a person gave back to the desk goes to other people, as

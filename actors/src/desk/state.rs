@@ -12,12 +12,11 @@ use std::{
 
 use super::{
     ConsoleChange, ConsoleView, DeskSummary, Presence,
-    load::{Console, Loads, eligible, humans, waiting_order},
+    load::{Console, ConsoleRecord, Loads, eligible, humans, waiting_order},
 };
 use crate::{
     clock::{Now, millis},
     model::{ConsoleId, Question, QuestionId, QuestionState, ReplicaId, SessionName, Urgency},
-    storage::ConsoleRecord,
 };
 
 /// How long a claim waits for its person when their console is gone.

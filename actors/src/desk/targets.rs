@@ -6,6 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::{Presence, actor::Work};
@@ -13,7 +14,7 @@ use crate::{
     clock::{Now, millis, now},
     metrics::METRICS,
     model::{EventKind, EventKinds, ProjectEvent},
-    storage::{Direction, EventQuery, EventStart, LoggedEvent, StoreError, TargetCursor},
+    storage::{Before, Direction, EventPosition, EventQuery, EventStart, LoggedEvent, RecordPut, StoreError, Table},
     targets::{News, SEND_TIME_MAX, Sending, Target},
 };
 
@@ -31,9 +32,34 @@ const RETRY_PAUSES: [Duration; 5] = [
     Duration::from_secs(600),
     Duration::from_secs(3_600),
 ];
+/// Cursors that a project keeps, of targets of earlier configurations too.
+const CURSORS_MAX: usize = 1_000;
 /// Events that are looked at at once, and their bytes.
 const SCAN_MAX: usize = 5_000;
 const SCAN_BYTES_MAX: usize = 256 * 1024;
+
+/// How far the events of a project have been sent to a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct TargetCursor {
+    /// The last event that was sent, or that the target does not want; None before the target was first seen.
+    position: Option<EventPosition>,
+    /// How often the next event could not be sent.
+    failures: u32,
+    /// When it is tried again, in milliseconds since the Unix epoch; 0 for at once.
+    retry_at_ms: u64,
+}
+
+impl TargetCursor {
+    /// Reads the record of a target; a new target has none.
+    fn read(record: Option<&str>) -> Result<Self, StoreError> {
+        let cursor = record.map_or_else(|| Ok(Self::default()), serde_json::from_str);
+        cursor.map_err(|error| StoreError::Unreachable(format!("the cursor of a webhook cannot be read: {error}")))
+    }
+}
+
+fn key_of(target: &dyn Target) -> Vec<u8> {
+    target.id().as_bytes().to_vec()
+}
 
 /// What to do after the events that could be sent.
 enum Next {
@@ -75,9 +101,11 @@ impl Work {
     async fn send_to(&self, target: &dyn Target) -> Result<Next, StoreError> {
         let store = self.changes().store();
         let begun = now();
-        let Some(mut cursor) = store.claim_target(target.id(), CLAIM_TTL).await? else {
+        if !self.claim(target).await? {
             return Ok(Next::At(begun.unix_ms + millis(CLAIM_TTL)));
-        };
+        }
+        let mut record = store.get(Table::Targets, key_of(target)).await?;
+        let mut cursor = TargetCursor::read(record.as_deref())?;
         if cursor.retry_at_ms > begun.unix_ms {
             return Ok(Next::At(cursor.retry_at_ms));
         }
@@ -107,19 +135,46 @@ impl Work {
                         position: next_position,
                         ..TargetCursor::default()
                     };
-                    if !store.move_target(target.id(), cursor, CLAIM_TTL).await? {
+                    if !self.keep(target, cursor, &mut record).await? {
                         return Ok(Next::At(now().unix_ms + millis(CLAIM_TTL)));
                     }
                 }
                 Some(Sending::NotBefore(at_ms)) => return Ok(Next::At(at_ms)),
-                Some(Sending::Failed(reason)) => return self.failed(target, cursor, &reason).await,
+                Some(Sending::Failed(reason)) => return self.failed(target, cursor, &mut record, &reason).await,
             }
         }
         cursor.position = page.next.or(cursor.position);
         if cursor.position != stored.position {
-            store.move_target(target.id(), cursor, CLAIM_TTL).await?;
+            self.keep(target, cursor, &mut record).await?;
         }
         Ok(if page.more { Next::More } else { Next::Change })
+    }
+
+    /// Has this replica send to the target for [`CLAIM_TTL`] from now on. False while another replica sends to it.
+    async fn claim(&self, target: &dyn Target) -> Result<bool, StoreError> {
+        let store = self.changes().store();
+        let thing = format!("@target:{}", target.id());
+        let claim = store.claim(thing.into(), store.own_holder(), CLAIM_TTL, "".into(), now());
+        Ok(claim.await?.is_some())
+    }
+
+    /// Stores a new cursor of the target in place of this record. False, and nothing is stored, if another replica sends to
+    /// the target now.
+    async fn keep(
+        &self,
+        target: &dyn Target,
+        cursor: TargetCursor,
+        record: &mut Option<Arc<str>>,
+    ) -> Result<bool, StoreError> {
+        if !self.claim(target).await? {
+            return Ok(false);
+        }
+        let absent = Before::Absent { len_max: CURSORS_MAX };
+        let before = record.take().map_or(absent, Before::Text);
+        *record = serde_json::to_string(&cursor).ok().map(Arc::from);
+        let store = self.changes().store();
+        let put = store.put_if(Table::Targets, key_of(target), before, record.clone());
+        Ok(put.await? == RecordPut::Stored)
     }
 
     /// Sends one event. None: there is nothing to send.
@@ -152,7 +207,13 @@ impl Work {
     }
 
     /// Has the event tried again later.
-    async fn failed(&self, target: &dyn Target, cursor: TargetCursor, reason: &str) -> Result<Next, StoreError> {
+    async fn failed(
+        &self,
+        target: &dyn Target,
+        cursor: TargetCursor,
+        record: &mut Option<Arc<str>>,
+        reason: &str,
+    ) -> Result<Next, StoreError> {
         METRICS.webhook_failures.increment();
         let failures = cursor.failures.saturating_add(1);
         let pause = retry_pause(failures, uuid::Uuid::new_v4().as_bytes()[0]);
@@ -170,8 +231,7 @@ impl Work {
             retry_at_ms: retry_at(now(), pause),
             ..cursor
         };
-        let store = self.changes().store();
-        if store.move_target(target.id(), cursor, CLAIM_TTL).await? {
+        if self.keep(target, cursor, record).await? {
             return Ok(Next::At(cursor.retry_at_ms));
         }
         Ok(Next::At(now().unix_ms + millis(CLAIM_TTL)))

@@ -28,7 +28,7 @@ use crate::{
     clock::now,
     model::{BackendConfig, BackendName, BackendsConfig, ProjectId},
     ops::OrderedOps,
-    storage::Store,
+    storage::{Store, Table},
     supervise::{self, ActorMetrics, ActorNode, Address, Envelope, RestartPolicy},
 };
 
@@ -195,7 +195,7 @@ impl Gateway {
 
     /// Reads the added backends, and serves them.
     fn load_added(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
-        let op = self.store.added_backends();
+        let op = self.store.list(Table::AddedBackends, Vec::new());
         OrderedOps::then(|gateway: &mut Self| &mut gateway.loads, op, self, ctx, {
             move |gateway, stored, ctx| match stored {
                 Ok(stored) => {

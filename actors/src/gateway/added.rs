@@ -35,18 +35,19 @@ impl AddedBackends {
     }
 
     /// Takes what the store has. Only tables that have changed are read.
-    pub fn set(&mut self, stored: Vec<(BackendName, Arc<str>)>, tables: &dyn BackendTables) {
+    pub fn set(&mut self, stored: Vec<(Vec<u8>, Arc<str>)>, tables: &dyn BackendTables) {
         let mut known = self.backends.take().unwrap_or_default();
-        let read = |(name, table): (BackendName, Arc<str>)| {
+        let read = |(key, table): (Vec<u8>, Arc<str>)| {
+            let name = BackendName::parse(str::from_utf8(&key).ok()?).ok()?;
             let backend = known.remove(&name).filter(|known| known.table == table);
             let backend = backend.unwrap_or_else(|| {
                 let config = tables.read(&name, &table).map(Arc::new);
                 let config = config.map_err(|error| error.to_string());
                 AddedBackend { table, config }
             });
-            (name, backend)
+            Some((name, backend))
         };
-        self.backends = Some(stored.into_iter().map(read).collect());
+        self.backends = Some(stored.into_iter().filter_map(read).collect());
     }
 
     /// The backends of the file and the added ones, of which the log says once why one is not served.

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::actor::{GatewayHandle, LoadAdded};
 use crate::{
     model::{BackendFailure, BackendName, BrokerError},
-    storage::{ADDED_BACKENDS_MAX, BACKEND_TABLE_BYTES_MAX, TableChange},
+    storage::{ADDED_BACKENDS_MAX, BACKEND_TABLE_BYTES_MAX, Before, RecordPut, Table},
 };
 
 /// How often a change is made again because another one came between. Each time, another one was stored.
@@ -25,14 +25,18 @@ impl GatewayHandle {
         if self.is_in_file(name) {
             return Err(exists().into());
         }
-        let change = self.store.change_added_backend(name.clone(), None, Some(table.into()));
-        match change.await? {
-            TableChange::Stored => {
+        let key = name.as_str().into();
+        let before = Before::Absent {
+            len_max: ADDED_BACKENDS_MAX,
+        };
+        let put = self.store.put_if(Table::AddedBackends, key, before, Some(table.into()));
+        match put.await? {
+            RecordPut::Stored => {
                 self.load_added().await;
                 Ok(())
             }
-            TableChange::Differs(_) => Err(exists().into()),
-            TableChange::Full => {
+            RecordPut::Differs(_) => Err(exists().into()),
+            RecordPut::Full => {
                 let text = format!("the project has its {ADDED_BACKENDS_MAX} added backends: remove one first");
                 Err(BrokerError::forbidden(text))
             }
@@ -61,10 +65,10 @@ impl GatewayHandle {
             );
             BrokerError::forbidden(text)
         };
-        let stored = self.store.added_backends().await?;
-        let mut found = stored.into_iter().find(|(stored, _)| *stored == name);
+        let key = || name.as_str().into();
+        let mut found = self.store.get(Table::AddedBackends, key()).await?;
         for _ in 0..CHANGE_ATTEMPTS_MAX {
-            let Some((_, before)) = found.take() else {
+            let Some(before) = found.take() else {
                 return Err(if self.is_in_file(&name) {
                     in_file()
                 } else {
@@ -80,14 +84,16 @@ impl GatewayHandle {
                 self.check_table(&name, table)?;
             }
             let table = table.map(Arc::from);
-            let changed = self.store.change_added_backend(name.clone(), Some(before), table);
-            match changed.await? {
-                TableChange::Stored => {
+            let put = self
+                .store
+                .put_if(Table::AddedBackends, key(), Before::Text(before), table);
+            match put.await? {
+                RecordPut::Stored => {
                     self.load_added().await;
                     return Ok(());
                 }
-                TableChange::Differs(stored) => found = stored.map(|stored| (name.clone(), stored)),
-                TableChange::Full => break,
+                RecordPut::Differs(stored) => found = stored,
+                RecordPut::Full => break,
             }
         }
         Err(BrokerError::unavailable())

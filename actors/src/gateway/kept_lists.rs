@@ -21,7 +21,7 @@ use crate::{
     json::{self, scan},
     locked::Locked,
     model::{BackendAddress, BackendConfig, BackendName, ProjectId},
-    storage::{BACKEND_LISTS_BYTES_MAX, Store, StoreError},
+    storage::{BACKEND_LISTS_BYTES_MAX, Before, Store, StoreError, Table},
 };
 
 /// The members of the kept text next to the lists.
@@ -88,7 +88,7 @@ impl KeptLists {
     /// the store cannot be read.
     pub async fn load(&self, config: &BackendConfig) -> Option<Told> {
         let _turn = self.turn.lock().await;
-        let text = self.store.backend_lists(config.name.clone()).await;
+        let text = self.store.get(Table::BackendLists, config.name.as_str().into()).await;
         let text = self.noted(&config.name, text)??;
         Told::parse(&text).filter(|told| told.started_from == started_from(&config.address))
     }
@@ -108,7 +108,8 @@ impl KeptLists {
                 "the lists of a backend are too long to be kept: after a restart of the broker it is started to learn them"
             );
         }
-        let kept = self.store.keep_backend_lists(backend.clone(), text).await;
+        let key = backend.as_str().into();
+        let kept = self.store.put_if(Table::BackendLists, key, Before::Any, text).await;
         let is_kept = self.noted(backend, kept).is_some();
         tracing::debug!(project = %self.project, %backend, is_kept, "the lists of a backend were given to the storage");
         is_kept
@@ -126,13 +127,20 @@ impl KeptLists {
 
     /// Forgets the lists of all other backends, and keeps nothing of them from now on.
     pub async fn retain(&self, backends: BTreeSet<BackendName>) {
-        let names = backends.iter().cloned().collect();
-        self.allow(backends);
+        self.allow(backends.clone());
         let _turn = self.turn.lock().await;
-        let retained = self.store.retain_backend_lists(names).await;
-        if let Err(error) = retained {
+        if let Err(error) = self.forget_others(&backends).await {
             tracing::debug!(project = %self.project, %error, "the lists of removed backends cannot be forgotten yet");
         }
+    }
+
+    async fn forget_others(&self, backends: &BTreeSet<BackendName>) -> Result<(), StoreError> {
+        for key in self.store.keys(Table::BackendLists, Vec::new()).await? {
+            if !backends.iter().any(|backend| backend.as_str().as_bytes() == key) {
+                self.store.remove(Table::BackendLists, key, Before::Any).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Logs the first of a row of errors.
@@ -287,7 +295,7 @@ mod tests {
         assert!(kept.keep(&config_of.name, &told).await);
         assert_eq!(kept.load(&config("npx", "two")).await, Some(told));
         assert_eq!(kept.load(&config("uvx", "one")).await, None);
-        let text = store.backend_lists(config_of.name.clone()).await.unwrap().unwrap();
+        let text = store.get(Table::BackendLists, "docs".into()).await.unwrap().unwrap();
         assert!(!text.contains("one") && !text.contains("npx"), "{text}");
     }
 
@@ -307,8 +315,8 @@ mod tests {
         let config = config("npx", "");
         kept.keep(&config.name, &told(&config, "search")).await;
         kept.retain(BTreeSet::new()).await;
-        assert_eq!(store.backend_lists(config.name.clone()).await.unwrap(), None);
+        assert_eq!(store.get(Table::BackendLists, "docs".into()).await.unwrap(), None);
         kept.keep(&config.name, &told(&config, "search")).await;
-        assert_eq!(store.backend_lists(config.name.clone()).await.unwrap(), None);
+        assert_eq!(store.get(Table::BackendLists, "docs".into()).await.unwrap(), None);
     }
 }

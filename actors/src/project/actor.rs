@@ -71,6 +71,8 @@ pub struct Project {
     /// The project is closed, and ends with its last session.
     pub(super) closing: Option<oneshot::Sender<()>>,
     report_dead_letters: Box<dyn Fn() -> Reporting>,
+    /// One such future runs.
+    is_reporting: bool,
     /// Reports that the store has lost data of this project.
     on_rollback: Box<dyn Fn()>,
     on_give_up: Option<Box<dyn FnOnce()>>,
@@ -146,6 +148,7 @@ impl Project {
             frames_dropped,
             closing: None,
             report_dead_letters,
+            is_reporting: false,
             on_rollback,
             on_give_up: Some(on_give_up),
         }
@@ -230,9 +233,9 @@ impl Project {
             match swept {
                 Ok(swept) => {
                     next_within = swept.next_within;
-                    if swept.has_unreported {
-                        // The store gives each of them to one caller at a time.
-                        ctx.spawn(wrap_future((project.report_dead_letters)()));
+                    if swept.has_unreported && !std::mem::replace(&mut project.is_reporting, true) {
+                        let reporting = wrap_future((project.report_dead_letters)());
+                        ctx.spawn(reporting.map(|(), project: &mut Self, _| project.is_reporting = false));
                     }
                     for (session, waiting) in swept.expired_in {
                         if let Some(member) = project.directory.by_id(session) {
@@ -302,6 +305,7 @@ impl Supervised for Project {
         self.changed_locally.clear();
         self.frame_effects = OrderedOps::default();
         self.resync = Resync::default();
+        self.is_reporting = false;
         self.store.record(ProjectEvent::restarted(ActorKind::Project), now());
     }
 }

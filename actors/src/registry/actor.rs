@@ -146,7 +146,7 @@ impl Handler<Envelope<RegisterProtocol>> for Registry {
             drop(reply.send(Err(BrokerError::forbidden(text))));
             return;
         }
-        let op = self.store.insert_protocol(Arc::clone(&protocol.record), len_max);
+        let op = self.store.insert_protocol(&protocol.record, len_max);
         self.pending_bytes += len;
         then(op, self, ctx, move |registry, inserted, _| {
             registry.pending_bytes = registry.pending_bytes.saturating_sub(len);
@@ -171,7 +171,7 @@ impl Handler<Envelope<RefreshCatalog>> for Registry {
         );
         let op: Op<Vec<_>> = Box::pin(async move {
             let records = match which {
-                Some((name, version)) => store.protocol(name, version).await?.into_iter().collect(),
+                Some((name, version)) => store.protocol(&name, &version).await?.into_iter().collect(),
                 None => store.protocols().await?,
             };
             let mut compiled = Vec::new();

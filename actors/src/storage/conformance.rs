@@ -6,9 +6,8 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
-mod added_backends;
-mod backend_lists;
 mod budgets;
+mod claims;
 mod dead_letters;
 mod delivery;
 pub(super) mod desk_histories;
@@ -16,11 +15,11 @@ mod events;
 mod outcomes;
 mod question_world;
 mod questions;
+mod record_store;
 mod records;
 mod replicated;
 mod sessions;
 mod system;
-mod targets;
 mod timed;
 pub(super) mod world;
 mod yaps;
@@ -79,7 +78,7 @@ pub const CASES: &[Case] = cases! {
         a_redriven_message_may_go_to_another_session
         a_refused_redrive_keeps_the_dead_letter
         a_redrive_gives_no_session_a_second_copy
-        a_dead_letter_is_given_to_one_caller_until_it_is_reported
+        a_dead_letter_is_given_until_it_is_reported
         a_dead_letter_that_waits_again_is_not_reported
         many_dead_letters_are_given_in_parts;
     outcomes:
@@ -138,16 +137,17 @@ pub const CASES: &[Case] = cases! {
         old_closed_questions_are_forgotten
         a_removed_question_is_forgotten
         a_cleared_project_has_no_questions
-        a_store_of_one_process_returns_its_own_consoles;
-    added_backends:
-        the_table_of_a_backend_is_changed_only_by_who_knows_it
-        the_added_backends_of_a_project_are_bounded;
-    backend_lists:
-        the_latest_lists_of_each_backend_are_kept
-        lists_are_forgotten_with_their_backend_and_with_the_project;
-    targets:
-        each_target_has_a_place
         the_event_log_has_each_stored_change_of_a_question;
+    record_store:
+        a_record_is_changed_only_by_who_knows_it
+        a_record_is_replaced_and_removed_unseen
+        records_are_listed_by_the_beginning_of_their_keys
+        the_records_of_a_table_are_bounded;
+    claims:
+        a_thing_has_one_holder_until_it_is_settled
+        the_epochs_of_a_project_grow_and_an_older_one_settles_nothing
+        claims_are_listed_by_the_beginning_of_their_things
+        a_claim_whose_time_is_over_is_free;
     yaps:
         yaps_are_shown_in_the_order_in_which_they_were_written
         a_yap_is_held_for_the_delay
@@ -200,9 +200,10 @@ pub const TIMED_CASES: &[Case] = cases! {
         a_message_delivered_in_time_can_be_acknowledged_late
         a_message_released_after_its_deadline_is_dead_lettered
         a_redriven_message_has_a_new_time_to_live
-        a_claim_that_is_not_finished_ends_and_gives_the_same_again
         an_idempotency_key_is_free_after_its_window
         a_reservation_ends_one_window_after_it_was_last_found;
+    claims:
+        a_claim_lasts_for_its_time_since_it_was_claimed_last;
 };
 
 /// What a backend promises that keeps an event log.

@@ -1,7 +1,5 @@
 //! Dead letters: messages that were given up, listed, reported and redriven.
 
-use std::time::Duration;
-
 use super::error::Op;
 use crate::{
     clock::Now,
@@ -27,20 +25,20 @@ pub trait DeadLetterStore {
     /// The number of dead letters.
     fn dead_letter_count(&self) -> Op<usize>;
 
-    /// Gives the next dead letters that no report has named to one caller, in the order in which they were given up. Until
-    /// [`Self::mark_reported`], or for [`REPORT_CLAIM`], other callers get none. After that the next caller gets the same
-    /// ones with the same [`Unreported::until`], without those that were redriven or dropped meanwhile.
-    fn claim_unreported(&self, now: Now) -> Op<Unreported>;
+    /// The next dead letters that no report has named, in the order in which they were given up. Until
+    /// [`Self::mark_reported`] they are the same ones with the same [`Unreported::until`], without those that were redriven
+    /// or dropped meanwhile. The caller has a claim of [`REPORTS`], so that no other one sends the same reports.
+    fn unreported(&self) -> Op<Unreported>;
 
     /// Notes that the dead letters up to this [`Unreported::until`] are reported. Does nothing if another caller has done
     /// so.
     fn mark_reported(&self, until: u64) -> Op<()>;
 }
 
-/// For how long one caller has what [`DeadLetterStore::claim_unreported`] gave it.
-pub const REPORT_CLAIM: Duration = Duration::from_secs(10);
+/// The thing that a replica claims while it reports dead letters.
+pub const REPORTS: &str = "@reports";
 
-/// Dead letters of one [`DeadLetterStore::claim_unreported`], at most.
+/// Dead letters of one [`DeadLetterStore::unreported`], at most.
 pub const REPORT_LEN_MAX: usize = 100;
 
 /// Bytes of their envelopes, at most, unless the first is larger.
@@ -49,8 +47,8 @@ pub const REPORT_BYTES_MAX: usize = 1 << 20;
 /// Dead letters that no report has named.
 #[derive(Clone, Debug, Default)]
 pub struct Unreported {
-    /// Identifies these dead letters, for [`DeadLetterStore::mark_reported`]; None if there is nothing to report, or
-    /// another caller has it. It names the same dead letters at every replica, and is not used for others later.
+    /// Identifies these dead letters, for [`DeadLetterStore::mark_reported`]; None if there is nothing to report. It names
+    /// the same dead letters at every replica, and is not used for others later.
     pub until: Option<u64>,
     /// At most [`REPORT_LEN_MAX`] dead letters, the oldest first.
     pub dead_letters: Vec<DeadLetter>,

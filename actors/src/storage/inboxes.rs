@@ -54,8 +54,7 @@ pub struct Swept {
     /// The sessions whose inbox lost a message to expiry since the last sweep, whichever operation noticed it, each with
     /// the number of messages that still wait.
     pub expired_in: Vec<(SessionId, usize)>,
-    /// There are dead letters for [`DeadLetterStore::claim_unreported`](super::DeadLetterStore::claim_unreported), which no
-    /// caller has.
+    /// There are dead letters for [`DeadLetterStore::unreported`](super::DeadLetterStore::unreported).
     pub has_unreported: bool,
     /// How long the next sweep can wait if nothing else happens in the meantime.
     pub next_within: Duration,

@@ -1,22 +1,23 @@
 //! The store of one project in this process: each operation runs on the [`ProjectState`], and a [`Commit`] keeps what it
 //! changed before it is answered. This file says what each operation needs.
 
-use std::{future::ready, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
+
+use uuid::Uuid;
 
 use super::{
-    Acknowledge, Acknowledged, AddedBackendStore, Append, Appended, Asked, BackendListStore, Claim, Claimed,
-    ConsoleRecord, DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery,
-    EventStore, Heartbeat, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore,
-    PutOutcome, PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStore, Roster,
-    SendResult, SessionKey, SessionStore, Store, Swept, TableChange, TargetCursor, TargetId, TargetStore,
-    TrackingStore, Unreported, Updated, Usage, YapHeld,
+    Acknowledge, Acknowledged, Append, Appended, Asked, Before, Claim, ClaimEpoch, ClaimStore, Claimed, DeadLetterPage,
+    DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, Heartbeat, HeldClaim,
+    InboxStore, KeyReservation, Lease, Op, Peeked, PushStore, PutOutcome, PutSession, QuestionStore, RecordPut,
+    RecordStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStore, Roster, SendResult, SessionKey,
+    SessionStore, Store, Swept, Table, TrackingStore, Unreported, Updated, Usage, YapHeld,
     state::{journal::Journal, project::ProjectState},
 };
 use crate::{
     clock::Now,
     model::{
-        BackendName, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord,
-        Question, QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
+        DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, Question, QuestionContent, QuestionId,
+        RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
     },
 };
 
@@ -115,25 +116,10 @@ impl<C: Commit> SessionStore for LocalStore<C> {
         })
     }
 
-    fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed> {
+    fn claim_session(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed> {
         self.0.run(Need::Access, move |state| {
-            state.claim(session, claim, delivery_limit, now)
+            state.claim_session(session, claim, delivery_limit, now)
         })
-    }
-}
-
-impl<C: Commit> ProtocolStore for LocalStore<C> {
-    fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
-        self.0
-            .run(Need::Space, move |state| state.insert_protocol(record, len_max))
-    }
-
-    fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {
-        self.0.run(Need::Read, |state| state.protocols())
-    }
-
-    fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
-        self.0.run(Need::Read, move |state| state.protocol(name, version))
     }
 }
 
@@ -175,25 +161,36 @@ impl<C: Commit> InboxStore for LocalStore<C> {
 
 impl<C: Commit> TrackingStore for LocalStore<C> {
     fn update_send_result(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
-        self.0
-            .run(Need::Access, move |state| state.update_send_result(sender, key, result))
+        self.0.run(Need::Access, move |state| {
+            state
+                .idempotency_keys
+                .complete(&(sender, key.into()), result, &mut state.journal);
+        })
     }
 
     /// Waits for the disk: a result found here counts as an acceptance.
     fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<KeyReservation> {
-        self.0
-            .run(Need::Space, move |state| state.reserve_key(sender, key, target, now))
+        self.0.run(Need::Space, move |state| {
+            state
+                .idempotency_keys
+                .reserve((sender, key.into()), target, now, &mut state.journal)
+        })
     }
 
     fn complete_reservation(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
         self.0.run(Need::Access, move |state| {
-            state.complete_reservation(sender, key, result)
+            state
+                .idempotency_keys
+                .complete_reservation(&(sender, key.into()), result, &mut state.journal);
         })
     }
 
     fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
-        self.0
-            .run(Need::Access, move |state| state.cancel_reservation(sender, key))
+        self.0.run(Need::Access, move |state| {
+            state
+                .idempotency_keys
+                .cancel_reservation(&(sender, key.into()), &mut state.journal);
+        })
     }
 
     fn message_statuses(&self, messages: Vec<MessageId>, now: Now) -> Op<Vec<Option<Vec<RecipientStatus>>>> {
@@ -207,22 +204,25 @@ impl<C: Commit> TrackingStore for LocalStore<C> {
 
     fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
         self.0.run(Need::Access, move |state| {
-            state.put_cross_project_target(message, target)
+            state.cross_project_targets.put(message, target, &mut state.journal);
         })
     }
 
     fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
-        self.0.run(Need::Read, move |state| state.cross_project_target(message))
+        self.0.run(Need::Read, move |state| {
+            state.cross_project_targets.get(message).cloned()
+        })
     }
 
     fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
-        self.0.run(Need::Read, |state| state.cross_project_targets())
+        self.0.run(Need::Read, |state| state.cross_project_targets.targets())
     }
 }
 
 impl<C: Commit> DeadLetterStore for LocalStore<C> {
     fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetterPage> {
-        self.0.run(Need::Read, move |state| state.dead_letters(&query))
+        self.0
+            .run(Need::Read, move |state| state.ledger.dead_letters.list(&query))
     }
 
     fn redrive(
@@ -238,16 +238,20 @@ impl<C: Commit> DeadLetterStore for LocalStore<C> {
     }
 
     fn dead_letter_count(&self) -> Op<usize> {
-        self.0.run(Need::Read, |state| state.dead_letter_count())
+        self.0.run(Need::Read, |state| state.ledger.dead_letters.len())
     }
 
     /// Waits for the disk: after a restart the same dead letters are reported under the same number.
-    fn claim_unreported(&self, now: Now) -> Op<Unreported> {
-        self.0.run(Need::Access, move |state| state.claim_unreported(now))
+    fn unreported(&self) -> Op<Unreported> {
+        self.0.run(Need::Access, |state| {
+            state.ledger.dead_letters.unreported(&mut state.journal)
+        })
     }
 
     fn mark_reported(&self, until: u64) -> Op<()> {
-        self.0.run(Need::Access, move |state| state.mark_reported(until))
+        self.0.run(Need::Access, move |state| {
+            state.ledger.dead_letters.mark_reported(until, &mut state.journal);
+        })
     }
 }
 
@@ -297,11 +301,15 @@ impl<C: Commit> QuestionStore for LocalStore<C> {
     }
 
     fn remove_question(&self, id: QuestionId) -> Op<bool> {
-        self.0.run(Need::Access, move |state| state.remove_question(id))
+        self.0.run(Need::Access, move |state| {
+            state.questions.remove(id, &mut state.journal)
+        })
     }
 
     fn put_draft(&self, id: QuestionId, human: SessionName, text: String) -> Op<DraftPut> {
-        self.0.run(Need::Space, move |state| state.put_draft(id, human, text))
+        self.0.run(Need::Space, move |state| {
+            state.questions.put_draft(id, human, text, &mut state.journal)
+        })
     }
 
     fn draft(&self, id: QuestionId, human: SessionName) -> Op<String> {
@@ -309,66 +317,68 @@ impl<C: Commit> QuestionStore for LocalStore<C> {
     }
 
     fn hold_yap(&self, yap: Arc<Yap>, now: Now) -> Op<YapHeld> {
-        self.0.run(Need::Space, move |state| state.hold_yap(yap, now))
+        self.0
+            .run(Need::Space, move |state| state.yaps.hold(yap, now, &mut state.journal))
     }
 
     fn release_yaps(&self, delay: Duration, now: Now) -> Op<ReleasedYaps> {
-        self.0.run(Need::Read, move |state| state.release_yaps(delay, now))
+        self.0.run(Need::Read, move |state| {
+            state.yaps.release(delay, now, &mut state.journal)
+        })
     }
 
     fn yaps(&self, after: Option<u64>, limit: usize) -> Op<Vec<Arc<ShownYap>>> {
         self.0.run(Need::Read, move |state| state.yaps.list(after, limit))
     }
-
-    fn exchange_consoles(&self, own: Vec<ConsoleRecord>, _: Duration) -> Op<Vec<ConsoleRecord>> {
-        Box::pin(ready(Ok(own)))
-    }
 }
 
-impl<C: Commit> TargetStore for LocalStore<C> {
-    fn claim_target(&self, target: TargetId, _: Duration) -> Op<Option<TargetCursor>> {
-        self.0.run(Need::Read, move |state| Some(state.target(target)))
+impl<C: Commit> RecordStore for LocalStore<C> {
+    fn get(&self, table: Table, key: Vec<u8>) -> Op<Option<Arc<str>>> {
+        self.0.run(Need::Read, move |state| state.records.get(table, &key))
     }
 
-    fn move_target(&self, target: TargetId, cursor: TargetCursor, _: Duration) -> Op<bool> {
-        self.0.run(Need::Access, move |state| {
-            state.move_target(target, cursor);
-            true
+    fn keys(&self, table: Table, prefix: Vec<u8>) -> Op<Vec<Vec<u8>>> {
+        self.0.run(Need::Read, move |state| {
+            let records = state.records.with_prefix(table, &prefix);
+            records.map(|(key, _)| key.clone()).collect()
         })
     }
-}
 
-impl<C: Commit> BackendListStore for LocalStore<C> {
-    fn keep_backend_lists(&self, backend: BackendName, lists: Option<Arc<str>>) -> Op<()> {
-        let need = if lists.is_some() { Need::Space } else { Need::Access };
-        self.0.run(need, move |state| state.keep_backend_lists(backend, lists))
+    fn list(&self, table: Table, prefix: Vec<u8>) -> Op<Vec<(Vec<u8>, Arc<str>)>> {
+        self.0.run(Need::Read, move |state| {
+            let records = state.records.with_prefix(table, &prefix);
+            records.map(|(key, text)| (key.clone(), Arc::clone(text))).collect()
+        })
     }
 
-    fn backend_lists(&self, backend: BackendName) -> Op<Option<Arc<str>>> {
-        self.0
-            .run(Need::Read, move |state| state.backend_lists.get(&backend).cloned())
-    }
-
-    fn retain_backend_lists(&self, backends: Vec<BackendName>) -> Op<()> {
-        self.0
-            .run(Need::Access, move |state| state.retain_backend_lists(&backends))
-    }
-}
-
-impl<C: Commit> AddedBackendStore for LocalStore<C> {
-    fn added_backends(&self) -> Op<Vec<(BackendName, Arc<str>)>> {
-        self.0.run(Need::Read, |state| state.added_backends())
-    }
-
-    fn change_added_backend(
-        &self,
-        backend: BackendName,
-        before: Option<Arc<str>>,
-        table: Option<Arc<str>>,
-    ) -> Op<TableChange> {
-        let need = if table.is_some() { Need::Space } else { Need::Access };
+    fn put_if(&self, table: Table, key: Vec<u8>, before: Before, text: Option<Arc<str>>) -> Op<RecordPut> {
+        let adds_data = text.is_some() && table.adds_data();
+        let need = if adds_data { Need::Space } else { Need::Access };
         self.0.run(need, move |state| {
-            state.change_added_backend(backend, before.as_deref(), table)
+            let journal = &mut state.journal;
+            state.records.put_if(table, key, &before, text, journal)
         })
+    }
+}
+
+/// Claims are kept in memory alone, so none of these waits for the disk.
+impl<C: Commit> ClaimStore for LocalStore<C> {
+    fn claim(&self, thing: Arc<str>, holder: Uuid, ttl: Duration, note: Arc<str>, now: Now) -> Op<Option<ClaimEpoch>> {
+        self.0.run(Need::Read, move |state| {
+            state.claims.claim(thing, holder, ttl, note, now)
+        })
+    }
+
+    fn settle(&self, epoch: ClaimEpoch) -> Op<bool> {
+        self.0.run(Need::Read, move |state| state.claims.settle(epoch))
+    }
+
+    fn end_silent(&self, now: Now) -> Op<Vec<HeldClaim>> {
+        self.0.run(Need::Read, move |state| state.claims.end_silent(now))
+    }
+
+    fn claims(&self, prefix: Arc<str>, now: Now) -> Op<Vec<HeldClaim>> {
+        self.0
+            .run(Need::Read, move |state| state.claims.with_prefix(&prefix, now))
     }
 }

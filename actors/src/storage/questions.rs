@@ -2,15 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     error::Op,
     inboxes::{Append, Appended},
 };
 use crate::{
     clock::Now,
-    model::{ConsoleId, ProjectEvent, Question, QuestionContent, QuestionId, SessionName, ShownYap, Yap},
+    model::{ProjectEvent, Question, QuestionContent, QuestionId, SessionName, ShownYap, Yap},
 };
 
 /// Open questions of one session.
@@ -94,31 +92,6 @@ pub trait QuestionStore {
 
     /// The yaps behind this number, oldest first, at most `limit`. None: the last `limit`.
     fn yaps(&self, after: Option<u64>, limit: usize) -> Op<Vec<Arc<ShownYap>>>;
-
-    /// Publishes the consoles of this replica, which count as connected for `ttl`, and returns those of all replicas whose
-    /// time is not over. A store of one process returns `own`.
-    fn exchange_consoles(&self, own: Vec<ConsoleRecord>, ttl: Duration) -> Op<Vec<ConsoleRecord>>;
-}
-
-/// A console as other replicas see it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ConsoleRecord {
-    pub id: ConsoleId,
-    /// The person at the console.
-    pub human: SessionName,
-    /// Roles of the person.
-    pub roles: Vec<String>,
-    /// It takes no new questions.
-    pub is_paused: bool,
-    /// The person said that they are away.
-    pub is_away: bool,
-    /// Milliseconds since the person did something.
-    pub idle_ms: u64,
-    /// Milliseconds since the console was last offered a question.
-    pub offered_ago_ms: u64,
-    /// It has not answered yet, and may never.
-    #[serde(default)]
-    pub is_unproven: bool,
 }
 
 /// The result of [`QuestionStore::ask`].

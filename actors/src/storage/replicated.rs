@@ -10,11 +10,14 @@ use super::{
 use crate::{
     bridge::DeliveryBatch,
     clock::Now,
-    model::{CallReceipt, MessageId, SessionId},
+    model::{CallReceipt, MessageId, ReplicaId, SessionId},
 };
 
 /// A store of a project on which several replicas work at once.
 pub trait ReplicatedStore {
+    /// The id of this process.
+    fn own_replica(&self) -> ReplicaId;
+
     /// The sequence number of the last frame that was published for this project.
     fn last_frame_seq(&self) -> Op<u64>;
 

@@ -45,7 +45,7 @@ pub trait SessionStore {
 
     /// Makes the holder of `claim` the owner of the session until the next claim. Releases everything that is leased, as
     /// [`release`](super::InboxStore::release) does; operations under an older claim are refused from then on.
-    fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed>;
+    fn claim_session(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed>;
 }
 
 /// Bytes of the records that [`SessionStore::keep_heartbeats`] writes at once: some milliseconds of a worker.

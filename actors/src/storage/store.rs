@@ -3,19 +3,19 @@
 //! A backend that several broker processes share implements [`ReplicatedStore`] as well, one that delivers messages by
 //! itself [`PushStore`]. Callers ask for these parts; a backend that lacks one implements nothing of it.
 
+use uuid::Uuid;
+
 use super::{
-    added_backends::AddedBackendStore,
-    backend_lists::BackendListStore,
+    claims::ClaimStore,
     dead_letters::DeadLetterStore,
     error::Op,
     events::EventStore,
     inboxes::{Acknowledge, Acknowledged, InboxStore, Lease},
-    protocols::ProtocolStore,
     questions::QuestionStore,
+    records::{Before, RecordPut, RecordStore, Table},
     replicated::{PushStore, ReplicatedStore},
     retention::Usage,
     sessions::SessionStore,
-    targets::TargetStore,
     tracking::TrackingStore,
 };
 use crate::{
@@ -30,15 +30,13 @@ use crate::{
 /// dead letter: in exactly one of these states at any time.
 pub trait Store:
     SessionStore
-    + ProtocolStore
     + InboxStore
     + TrackingStore
     + DeadLetterStore
     + EventStore
     + QuestionStore
-    + TargetStore
-    + BackendListStore
-    + AddedBackendStore
+    + RecordStore
+    + ClaimStore
     + Send
     + Sync
     + 'static
@@ -63,10 +61,22 @@ impl dyn Store {
         self.replicated().is_some()
     }
 
+    /// This process as the holder of a claim. Of a store of one process it is always the same.
+    #[must_use]
+    pub fn own_holder(&self) -> Uuid {
+        self.replicated()
+            .map_or(Uuid::nil(), |shared| *shared.own_replica().as_uuid())
+    }
+
     /// True if the store delivers by push.
     #[must_use]
     pub fn supports_push(&self) -> bool {
         self.push().is_some()
+    }
+
+    /// Removes a record if what is stored is `before`.
+    pub fn remove(&self, table: Table, key: Vec<u8>, before: Before) -> Op<RecordPut> {
+        self.put_if(table, key, before, None)
     }
 
     /// The status of a message for each recipient; None for an unknown message, or one whose receipt is forgotten.

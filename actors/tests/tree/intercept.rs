@@ -6,19 +6,19 @@ use std::{sync::Arc, time::Duration};
 use actors::{
     clock::Now,
     model::{
-        AuditEntry, AuditQuery, BackendName, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId,
-        ProjectRecord, ProtocolName, ProtocolRecord, Question, QuestionContent, QuestionId, RecipientStatus, SessionId,
-        SessionName, SessionRecord, ShownYap, Yap,
+        AuditEntry, AuditQuery, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProjectRecord, Question,
+        QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
     },
     storage::{
-        Acknowledge, Acknowledged, AddedBackendStore, Append, Appended, Asked, BackendListStore, Claim, Claimed,
-        ConsoleRecord, DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery,
-        EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome,
-        PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore,
-        Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TableChange, TargetCursor,
-        TargetId, TargetStore, TrackingStore, Unreported, Updated, Usage, YapHeld, memory::MemoryStorage,
+        Acknowledge, Acknowledged, Append, Appended, Asked, Before, Claim, ClaimEpoch, ClaimStore, Claimed,
+        DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore,
+        HeldClaim, InboxStore, KeyReservation, Lease, Op, Peeked, PushStore, PutOutcome, PutSession, QuestionStore,
+        RecordPut, RecordStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore, Roster,
+        SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, Table, TrackingStore, Unreported,
+        Updated, Usage, YapHeld, memory::MemoryStorage,
     },
 };
+use uuid::Uuid;
 
 /// The storage.
 #[derive(Default)]
@@ -144,14 +144,7 @@ hooks! {
             silent_for: Option<Duration>,
             now: Now,
         ) -> Option<usize>;
-        fn claim(session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Claimed;
-    }
-
-    impl ProtocolStore for InterceptStore {
-        {}
-        fn insert_protocol(record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Inserted;
-        fn protocols() -> Vec<Arc<ProtocolRecord>>;
-        fn protocol(name: ProtocolName, version: semver::Version) -> Option<Arc<ProtocolRecord>>;
+        fn claim_session(session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Claimed;
     }
 
     impl InboxStore for InterceptStore {
@@ -188,7 +181,7 @@ hooks! {
             now: Now,
         ) -> Redriven;
         fn dead_letter_count() -> usize;
-        fn claim_unreported(now: Now) -> Unreported;
+        fn unreported() -> Unreported;
         fn mark_reported(until: u64) -> ();
     }
 
@@ -211,30 +204,28 @@ hooks! {
         fn hold_yap(yap: Arc<Yap>, now: Now) -> YapHeld;
         fn release_yaps(delay: Duration, now: Now) -> ReleasedYaps;
         fn yaps(after: Option<u64>, limit: usize) -> Vec<Arc<ShownYap>>;
-        fn exchange_consoles(own: Vec<ConsoleRecord>, ttl: Duration) -> Vec<ConsoleRecord>;
     }
 
-    impl TargetStore for InterceptStore {
+    impl RecordStore for InterceptStore {
         {}
-        fn claim_target(target: TargetId, ttl: Duration) -> Option<TargetCursor>;
-        fn move_target(target: TargetId, place: TargetCursor, ttl: Duration) -> bool;
+        fn get(table: Table, key: Vec<u8>) -> Option<Arc<str>>;
+        fn keys(table: Table, prefix: Vec<u8>) -> Vec<Vec<u8>>;
+        fn list(table: Table, prefix: Vec<u8>) -> Vec<(Vec<u8>, Arc<str>)>;
+        fn put_if(table: Table, key: Vec<u8>, before: Before, text: Option<Arc<str>>) -> RecordPut;
     }
 
-    impl BackendListStore for InterceptStore {
+    impl ClaimStore for InterceptStore {
         {}
-        fn keep_backend_lists(backend: BackendName, lists: Option<Arc<str>>) -> ();
-        fn backend_lists(backend: BackendName) -> Option<Arc<str>>;
-        fn retain_backend_lists(backends: Vec<BackendName>) -> ();
-    }
-
-    impl AddedBackendStore for InterceptStore {
-        {}
-        fn added_backends() -> Vec<(BackendName, Arc<str>)>;
-        fn change_added_backend(
-            backend: BackendName,
-            before: Option<Arc<str>>,
-            table: Option<Arc<str>>,
-        ) -> TableChange;
+        fn claim(
+            thing: Arc<str>,
+            holder: Uuid,
+            ttl: Duration,
+            note: Arc<str>,
+            now: Now,
+        ) -> Option<ClaimEpoch>;
+        fn settle(epoch: ClaimEpoch) -> bool;
+        fn end_silent(now: Now) -> Vec<HeldClaim>;
+        fn claims(prefix: Arc<str>, now: Now) -> Vec<HeldClaim>;
     }
 
     impl EventStore for InterceptStore {

@@ -17,10 +17,7 @@ use std::{
 use actors::{
     bridge::{Bridge, BridgeEvent, BridgeStream, Frame, StoreEvent},
     model::{MessageId, ProjectId, ProjectRecord, ReplicaId, SessionId},
-    storage::{
-        ConsoleRecord, Op, ReplicaDirectory, ReplicatedStorage, Storage, Store, StoreEpoch, StoreError,
-        memory::MemoryStorage,
-    },
+    storage::{Op, ReplicaDirectory, ReplicatedStorage, Storage, Store, StoreEpoch, StoreError, memory::MemoryStorage},
 };
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
@@ -45,8 +42,6 @@ struct SharedState {
     heartbeats: HashMap<(ProjectId, SessionId), (u64, bool, u64)>,
     heartbeat_count: u64,
     returned: HashMap<SessionId, Vec<MessageId>>,
-    /// Per replica: its consoles, and until when they count, in ms on the common clock.
-    consoles: HashMap<(ProjectId, ReplicaId), (Vec<ConsoleRecord>, u64)>,
     listeners: Vec<(Arc<FrameFilter>, mpsc::UnboundedSender<BridgeEvent>)>,
 }
 

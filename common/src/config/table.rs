@@ -9,7 +9,7 @@ use std::{
 
 use actors::{
     model::{KeyDigest, ToolSet},
-    storage::TARGETS_MAX,
+    targets::TARGETS_MAX,
 };
 
 use super::{

@@ -200,20 +200,17 @@ const KEYS: &[Key] = &[
         Delete,
     ),
     key(
-        "consoles",
-        "hash: replica -> end of their time, its consoles (JSON)",
-        Delete,
-    ),
-    key(
         "targets",
         "hash: target -> how far events were sent to it (JSON)",
         Delete,
     ),
+    key("claims", "hash: thing -> epoch of its claim, holder, note", Delete),
     key(
-        "targets:claims",
-        "hash: target -> end of the claim, replica that sends to it",
+        "claims:epochs",
+        "hash: epoch -> thing; last -> last epoch of the project",
         Delete,
     ),
+    key("claims:due", "sorted set: thing by the end of its claim", Delete),
     key(
         "yaps",
         "hash: numbers of the last arrival and of the last shown yap, their times, bytes",
@@ -259,15 +256,21 @@ const KEYS: &[Key] = &[
     key("forks", "list: token and last position of earlier timelines", Keep),
 ];
 
+/// Keys that earlier versions write and this one does not read.
+const EARLIER_KEYS: [&str; 2] = ["consoles", "targets:claims"];
+
 /// The operation that deletes what a project holds, a step at a time.
 pub(super) fn clear() -> Operation {
     let deleted = KEYS.iter().filter(|key| key.on_clear == Delete);
-    deleted.fold(Operation::new("clear"), |operation, key| operation.text(key.name))
+    let deleted = deleted.map(|key| key.name).chain(EARLIER_KEYS);
+    deleted.fold(Operation::new("clear"), Operation::text)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use actors::storage::Table;
 
     use super::*;
     use crate::redis::library;
@@ -276,8 +279,10 @@ mod tests {
     fn used() -> BTreeSet<String> {
         let code = library::sources().concat();
         let calls = code.split("key('").skip(1);
+        let tables = Table::ALL.map(|table| table.name().to_owned());
         calls
             .filter_map(|rest| Some(rest.split_once('\'')?.0.to_owned()))
+            .chain(tables)
             .collect()
     }
 

@@ -20,7 +20,7 @@ use super::timeline::Witness;
 const COMMON: &str = include_str!("scripts/library.lua");
 
 /// The other files, by name. Each is a block of its own and comes after those that it imports from.
-const FILES: [(&str, &str); 31] = [
+const FILES: [(&str, &str); 30] = [
     ("frames", include_str!("scripts/frames.lua")),
     ("usage", include_str!("scripts/usage.lua")),
     ("events", include_str!("scripts/events.lua")),
@@ -44,9 +44,8 @@ const FILES: [(&str, &str); 31] = [
     ("redrive", include_str!("scripts/redrive.lua")),
     ("questions", include_str!("scripts/questions.lua")),
     ("yaps", include_str!("scripts/yaps.lua")),
-    ("targets", include_str!("scripts/targets.lua")),
-    ("added_backends", include_str!("scripts/added_backends.lua")),
-    ("backend_lists", include_str!("scripts/backend_lists.lua")),
+    ("records", include_str!("scripts/records.lua")),
+    ("claims", include_str!("scripts/claims.lua")),
     ("presence", include_str!("scripts/presence.lua")),
     ("sessions", include_str!("scripts/sessions.lua")),
     ("project", include_str!("scripts/project.lua")),
@@ -124,7 +123,6 @@ fn contract() -> String {
     let times = [
         ("YAPS_RETENTION_MS", millis(YAPS_RETENTION)),
         ("YAP_BACKDATE_MS", millis(YAP_BACKDATE_MAX)),
-        ("REPORT_CLAIM_MS", millis(REPORT_CLAIM)),
     ];
     let members = bounds.iter().chain(&times);
     let members: Vec<_> = members.map(|(name, bound)| format!("{name} = {bound}")).collect();

@@ -1,9 +1,8 @@
 //! The store of one project: each method of [`Store`] as an operation (`scripts/*.lua`), and its reply as the answer.
 
-mod added_backends;
-mod backend_lists;
+mod claims;
 mod questions;
-mod targets;
+mod records;
 mod tracking;
 
 use std::{
@@ -18,14 +17,14 @@ use actors::{
     bridge::{DeliveryBatch, Frame, StoreEvent},
     clock::{self, Now},
     model::{
-        CallReceipt, DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, OutcomeKind, ProjectId,
-        ProtocolName, ProtocolRecord, SessionId, SessionRecord,
+        CallReceipt, DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, OutcomeKind, ProjectId, ReplicaId,
+        SessionId, SessionRecord,
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-        Depth, Heartbeat, HeartbeatExchange, InboxStore, Inserted, Lease, Op, Peeked, PrefetchLimit, ProtocolStore,
-        PushStore, PushedDelivery, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster,
-        SessionKey, SessionStore, Store, StoreEpoch, StoreError, Swept, TrackingStore, Unreported, Usage,
+        Depth, Heartbeat, HeartbeatExchange, InboxStore, Lease, Op, Peeked, PrefetchLimit, PushStore, PushedDelivery,
+        PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SessionKey, SessionStore, Store,
+        StoreEpoch, StoreError, Swept, TrackingStore, Unreported, Usage,
     },
 };
 
@@ -161,7 +160,7 @@ impl SessionStore for RedisStore {
         self.run(operation, |_, mut reply| Ok(usize::try_from(reply.int()?).ok()))
     }
 
-    fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed> {
+    fn claim_session(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed> {
         let operation = Operation::new("claim")
             .recording_events()
             .time(now)
@@ -175,41 +174,6 @@ impl SessionStore for RedisStore {
                 released: decode::released(&mut reply)?,
             })
         })
-    }
-}
-
-impl ProtocolStore for RedisStore {
-    fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
-        let event = StoreEvent::Protocol {
-            name: record.name.clone(),
-            version: record.version.clone(),
-        };
-        let operation = Operation::accepting("insert_protocol")
-            .text(protocol_key(&record.name, &record.version))
-            .json(&*record)
-            .text(self.frame(&event))
-            .text(len_max.map_or_else(String::new, |max| max.to_string()));
-        self.run(operation, |_, mut reply| {
-            let is_added = reply.int()? == 1;
-            Ok(match reply.record()? {
-                Some(existing) => Inserted::Exists(existing),
-                None if is_added => Inserted::New,
-                None => Inserted::Full,
-            })
-        })
-    }
-
-    fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {
-        self.run(Operation::new("protocols"), |_, mut reply| {
-            let mut records: Vec<Arc<ProtocolRecord>> = reply.records()?;
-            records.sort_by(|left, right| (&left.name, &left.version).cmp(&(&right.name, &right.version)));
-            Ok(records)
-        })
-    }
-
-    fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
-        let operation = Operation::new("protocol").text(protocol_key(&name, &version));
-        self.run(operation, |_, mut reply| reply.record())
     }
 }
 
@@ -348,8 +312,8 @@ impl DeadLetterStore for RedisStore {
         self.run(Operation::new("dead_letter_count"), |_, mut reply| reply.len())
     }
 
-    fn claim_unreported(&self, _: Now) -> Op<Unreported> {
-        self.run(Operation::new("claim_unreported"), |pipeline, mut reply| {
+    fn unreported(&self) -> Op<Unreported> {
+        self.run(Operation::new("unreported"), |pipeline, mut reply| {
             decode::unreported(pipeline, &mut reply)
         })
     }
@@ -360,6 +324,10 @@ impl DeadLetterStore for RedisStore {
 }
 
 impl ReplicatedStore for RedisStore {
+    fn own_replica(&self) -> ReplicaId {
+        self.pipeline.client.replica
+    }
+
     fn last_frame_seq(&self) -> Op<u64> {
         self.run(Operation::new("last_frame_seq"), |_, mut reply| reply.number())
     }
@@ -567,8 +535,4 @@ fn log_dropped(pipeline: &Pipeline, dead_letters: usize, keys: usize) {
 /// Advances a sequence number. It grows only, within an epoch of the store.
 fn advance(known: &AtomicU64, seq: u64) {
     known.fetch_max(seq, Ordering::AcqRel);
-}
-
-fn protocol_key(name: &ProtocolName, version: &semver::Version) -> String {
-    format!("{name} {version}")
 }

@@ -1,9 +1,9 @@
 //! Sends delivery reports ([`reports`](crate::project::reports)) to the senders of messages.
 //!
-//! The store says which dead letters are not reported yet and gives them to one replica at a time. A replica that fails in
-//! between leaves them to the next one, which sends the same reports with the same idempotency keys.
+//! The store says which dead letters are not reported yet, and one replica at a time has the claim to report them. A replica
+//! that fails in between leaves them to the next one, which sends the same reports with the same idempotency keys.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::ProjectHandle;
 use crate::{
@@ -18,11 +18,13 @@ use crate::{
     registry::builtin::DELIVERY_REPORT,
     router::{Recipients, Submission},
     session::Member,
-    storage::{Acknowledge, Acknowledged, SessionKey, Unreported},
+    storage::{Acknowledge, Acknowledged, REPORTS, SessionKey, Unreported},
 };
 
 /// Batches of dead letters that are reported in one go. Others are left to the next sweep.
 const BATCHES_MAX: usize = 20;
+/// How long other replicas leave the reports of dead letters to this one, and the pause after a failure.
+const CLAIM_TTL: Duration = Duration::from_secs(10);
 
 impl ProjectHandle {
     /// Reports the dead letters of a project, if the broker has it open.
@@ -30,6 +32,7 @@ impl ProjectHandle {
         let Some(project) = project else { return };
         if let Err(error) = project.report_dead_letters().await {
             tracing::warn!(project = %project.0.id, %error, "dead letters could not be reported to their senders; retrying");
+            tokio::time::sleep(CLAIM_TTL).await;
         }
     }
 
@@ -38,8 +41,16 @@ impl ProjectHandle {
     /// # Errors
     /// `unavailable`: a report could not be sent. It is sent later.
     async fn report_dead_letters(&self) -> Result<(), BrokerError> {
+        let store = &self.0.store;
+        let mut claim = None;
         for _ in 0..BATCHES_MAX {
-            let Unreported { until, dead_letters } = self.0.store.claim_unreported(now()).await?;
+            claim = store
+                .claim(REPORTS.into(), store.own_holder(), CLAIM_TTL, "".into(), now())
+                .await?;
+            if claim.is_none() {
+                return Ok(());
+            }
+            let Unreported { until, dead_letters } = store.unreported().await?;
             let Some(until) = until else { break };
             let outcomes = self.outcomes(&dead_letters).await?;
             let fates = dead_letters.iter().zip(outcomes).filter_map(|(dead, outcome)| {
@@ -48,7 +59,10 @@ impl ProjectHandle {
             });
             self.send_reports(fates.collect(), Some(until)).await?;
             faults::point("reports_sent").await;
-            self.0.store.mark_reported(until).await?;
+            store.mark_reported(until).await?;
+        }
+        if let Some(epoch) = claim {
+            store.settle(epoch).await?;
         }
         Ok(())
     }

@@ -57,7 +57,9 @@ impl Session {
         self.apply_ownership(Event::ClaimBegun { claim }, ctx);
         self.receives.mark_released();
         self.push.claimed();
-        let op = self.store.claim(self.id, claim, self.settings.delivery_limit, now());
+        let op = self
+            .store
+            .claim_session(self.id, claim, self.settings.delivery_limit, now());
         self.then(
             StoreOperation::Claim,
             op,

@@ -64,7 +64,7 @@ pub async fn a_dead_letter_keeps_the_name_that_its_recipient_had(storage: Arc<dy
         named.collect()
     };
     assert_eq!(names(world.dead_letters().await), expected);
-    let unreported = done(world.store.claim_unreported(world.now)).await;
+    let unreported = done(world.store.unreported()).await;
     assert_eq!(names(unreported.dead_letters), expected);
 
     // A redriven message is given up for its new recipient.
@@ -249,9 +249,9 @@ pub async fn a_redrive_gives_no_session_a_second_copy(storage: Arc<dyn Storage>)
     assert_eq!(world.leases(world.carol, 9).await, [id]);
 }
 
-/// What a claim gives: its number and the messages.
-async fn claims(world: &World) -> (Option<u64>, Vec<MessageId>) {
-    let Unreported { until, dead_letters } = done(world.store.claim_unreported(world.now)).await;
+/// What is to be reported: its number and the messages.
+async fn unreported(world: &World) -> (Option<u64>, Vec<MessageId>) {
+    let Unreported { until, dead_letters } = done(world.store.unreported()).await;
     (until, dead_letters.iter().map(|dead| dead.message.id).collect())
 }
 
@@ -259,10 +259,10 @@ async fn has_unreported(world: &World) -> bool {
     done(world.store.sweep(world.now)).await.has_unreported
 }
 
-pub async fn a_dead_letter_is_given_to_one_caller_until_it_is_reported(storage: Arc<dyn Storage>) {
+pub async fn a_dead_letter_is_given_until_it_is_reported(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     assert_eq!(
-        (claims(&world).await, has_unreported(&world).await),
+        (unreported(&world).await, has_unreported(&world).await),
         ((None, vec![]), false)
     );
     let (first, second) = (
@@ -270,24 +270,25 @@ pub async fn a_dead_letter_is_given_to_one_caller_until_it_is_reported(storage: 
         world.sends_dead_letter(world.bob).await,
     );
     assert!(has_unreported(&world).await);
-    let (until, given) = claims(&world).await;
+    let (until, given) = unreported(&world).await;
     assert_eq!(given, [first, second], "in the order in which they were given up");
     let until = until.expect("there are dead letters");
     let third = world.sends_dead_letter(world.bob).await;
+    let again = (Some(until), vec![first, second]);
     assert_eq!(
-        (claims(&world).await, has_unreported(&world).await),
-        ((None, vec![]), false)
+        (unreported(&world).await, has_unreported(&world).await),
+        (again.clone(), true)
     );
     done(world.store.mark_reported(until + 1)).await;
-    assert_eq!(claims(&world).await, (None, vec![]), "the number of another claim");
+    assert_eq!(unreported(&world).await, again, "another number");
     done(world.store.mark_reported(until)).await;
     assert!(has_unreported(&world).await);
-    let (next, given) = claims(&world).await;
+    let (next, given) = unreported(&world).await;
     assert_eq!(given, [third]);
     assert!(next > Some(until), "no number is used twice");
     done(world.store.mark_reported(next.unwrap_or_default())).await;
     assert_eq!(
-        (claims(&world).await, has_unreported(&world).await),
+        (unreported(&world).await, has_unreported(&world).await),
         ((None, vec![]), false)
     );
     assert_eq!(done(world.store.dead_letter_count()).await, 3, "they stay dead letters");
@@ -300,10 +301,10 @@ pub async fn a_dead_letter_that_waits_again_is_not_reported(storage: Arc<dyn Sto
         world.sends_dead_letter(world.bob).await,
     );
     redrive(&world, &[second], None).await;
-    let (until, given) = claims(&world).await;
+    let (until, given) = unreported(&world).await;
     assert_eq!(given, [first]);
     done(world.store.mark_reported(until.unwrap_or_default())).await;
-    while let (Some(until), given) = claims(&world).await {
+    while let (Some(until), given) = unreported(&world).await {
         assert_eq!(given, [], "only a number without a dead letter may be left");
         done(world.store.mark_reported(until)).await;
     }
@@ -319,7 +320,7 @@ pub async fn many_dead_letters_are_given_in_parts(storage: Arc<dyn Storage>) {
         world.removes(session, DeadLetterReason::RecipientGone).await;
     }
     let mut parts = Vec::new();
-    while let (Some(until), part) = claims(&world).await {
+    while let (Some(until), part) = unreported(&world).await {
         parts.push(part.len());
         given.extend(part);
         done(world.store.mark_reported(until)).await;

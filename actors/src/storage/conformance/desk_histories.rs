@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
 use super::{
-    super::{Append, Asked, Storage, Store, TargetCursor, TargetId, Updated, memory::MemoryStorage},
+    super::{Append, Asked, Before, Storage, Store, Table, Updated, memory::MemoryStorage},
     budgets::small_budgets,
     question_world::{closed_at, content, human, next, offered, question},
     world::{World, done, record},
@@ -18,6 +18,9 @@ use crate::{
 /// The number of histories of one run, and of steps of each.
 const HISTORIES: u64 = 40;
 const STEPS: usize = 80;
+
+/// Some histories reach this bound.
+const ABSENT: Before = Before::Absent { len_max: 2 };
 
 /// Numbers that look random and are the same for the same seed: splitmix64.
 #[derive(Debug)]
@@ -90,7 +93,7 @@ impl DeskHistory {
                 }
             }
             19..25 => self.yap().await,
-            25..27 => self.target().await,
+            25..27 => self.record().await,
             _ => {
                 self.same(async |store| done(store.release_yaps(Duration::ZERO, now())).await)
                     .await;
@@ -153,19 +156,17 @@ impl DeskHistory {
         }
     }
 
-    async fn target(&mut self) {
-        let target = TargetId::of_address(&self.random.below(3).to_string());
-        let ttl = Duration::from_secs(30);
-        if self.random.one_in(2) {
-            let place = TargetCursor {
-                failures: self.random.below(4) as u32,
-                retry_at_ms: self.steps,
-                ..TargetCursor::default()
-            };
-            self.same(async |store| done(store.move_target(target, place, ttl)).await)
-                .await;
-        }
-        self.same(async |store| done(store.claim_target(target, ttl)).await)
+    async fn record(&mut self) {
+        let table = Table::ALL[self.random.below(Table::ALL.len())];
+        let key = vec![b'a' + self.random.below(3) as u8];
+        let known = self.same(async |store| done(store.get(table, key.clone())).await).await;
+        let before = match self.random.below(4) {
+            0 => Before::Any,
+            1 => ABSENT,
+            _ => known.map_or(ABSENT, Before::Text),
+        };
+        let text = (!self.random.one_in(4)).then(|| Arc::from(self.steps.to_string()));
+        self.same(async |store| done(store.put_if(table, key.clone(), before.clone(), text.clone())).await)
             .await;
     }
 
@@ -206,6 +207,9 @@ impl DeskHistory {
             .await;
         self.same(async |store| done(store.usage()).await.questions).await;
         self.same(async |store| done(store.yaps(None, 1_000)).await).await;
+        for table in Table::ALL {
+            self.same(async |store| done(store.list(table, Vec::new())).await).await;
+        }
         let ids: Vec<_> = self.known.iter().map(|question| question.id).collect();
         self.same(async |store| done(store.questions(ids.clone())).await).await;
         for id in ids {

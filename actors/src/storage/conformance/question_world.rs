@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use uuid::Uuid;
 
 use super::{
-    super::{Append, Asked, ConsoleRecord, DraftPut, Updated},
+    super::{Append, Asked, DraftPut, Updated},
     world::{World, done},
 };
 use crate::model::{
@@ -168,19 +168,5 @@ impl World {
             results.extend(join_all((first..last).map(|at| operation(at))).await);
         }
         results
-    }
-}
-
-/// A console of this replica.
-pub fn console(replica: ReplicaId, number: u64) -> ConsoleRecord {
-    ConsoleRecord {
-        id: ConsoleId { replica, number },
-        human: human("mara"),
-        roles: vec!["oncall".to_owned()],
-        is_paused: false,
-        is_away: number.is_multiple_of(2),
-        idle_ms: 5,
-        offered_ago_ms: u64::MAX,
-        is_unproven: false,
     }
 }

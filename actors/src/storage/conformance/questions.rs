@@ -7,16 +7,19 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        Append, Appended, Asked, Audience, DRAFTS_MAX, DraftPut, OPEN_BYTES_DIVISOR, OPEN_MAX, OPEN_OF_SESSION_MAX,
-        QuestionsFull, SESSION_BYTES_DIVISOR, Storage, Updated, asked_bytes_max,
+        Append, Appended, Asked, Audience, DRAFTS_MAX, DraftPut, EventQuery, OPEN_BYTES_DIVISOR, OPEN_MAX,
+        OPEN_OF_SESSION_MAX, QuestionsFull, SESSION_BYTES_DIVISOR, Storage, Updated, asked_bytes_max,
     },
     budgets::small_budgets,
-    question_world::{closed_at, console, content, next, offered, question},
+    question_world::{closed_at, content, human, next, offered, question},
     world::{World, accepted, append, depth, done, full},
 };
 use crate::{
     clock::millis,
-    model::{DeadLetterReason, Headers, Question, QuestionId, QuestionState, ReplicaId, SessionId},
+    model::{
+        DeadLetterReason, EventKind, EventKinds, Headers, ProjectEvent, Question, QuestionChange, QuestionId,
+        QuestionState, SessionId,
+    },
 };
 
 pub async fn a_question_is_kept_as_it_was_asked(storage: Arc<dyn Storage>) {
@@ -470,16 +473,49 @@ pub async fn questions_are_bounded_in_bytes(storage: Arc<dyn Storage>) {
     assert_eq!(world.open().await, [asked[6].id, asked[7].id, asked[8].id]);
 }
 
-pub async fn a_store_of_one_process_returns_its_own_consoles(storage: Arc<dyn Storage>) {
+/// The changes of questions in the log, in their order.
+async fn changes(world: &World) -> Vec<(QuestionChange, Option<String>)> {
+    let kinds = EventKinds::of(&[EventKind::Question]);
+    let page = world
+        .reads(EventQuery {
+            kinds,
+            ..EventQuery::WHOLE_LOG
+        })
+        .await;
+    page.events
+        .into_iter()
+        .filter_map(|logged| match logged.event {
+            ProjectEvent::Question { change, human, .. } => Some((change, human.map(|name| name.to_string()))),
+            _ => None,
+        })
+        .collect()
+}
+
+pub async fn the_event_log_has_each_stored_change_of_a_question(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    if world.store.is_shared() {
-        return;
-    }
-    let console = console(ReplicaId::generate(), 1);
-    let ttl = Duration::from_secs(1);
-    assert_eq!(
-        done(world.store.exchange_consoles(vec![console.clone()], ttl)).await,
-        [console]
+    let asked = world.asks(world.alice, Some("key")).await;
+    let text = content("Drop the old table?");
+    let again = Arc::new(question(world.alice, &text, Some("key")));
+    world.asks_with(&again, &text).await;
+    let next = offered(&asked);
+    let event = ProjectEvent::of_question(&asked, QuestionChange::Offered, Some(human("mara \u{e4}")));
+    let update = async |event| done(world.store.update_question(Arc::clone(&next), event, None, world.now)).await;
+    assert_eq!(update(Some(event.clone())).await, Updated::Stored(None));
+    assert!(
+        matches!(update(Some(event)).await, Updated::Changed(_)),
+        "nothing is stored"
     );
-    assert_eq!(done(world.store.exchange_consoles(Vec::new(), ttl)).await, []);
+    let closed = world.closed(&next);
+    assert_eq!(
+        world.updates(&closed, None).await,
+        Updated::Stored(None),
+        "without an event"
+    );
+    assert_eq!(
+        changes(&world).await,
+        [
+            (QuestionChange::Asked, None),
+            (QuestionChange::Offered, Some("mara \u{e4}".to_owned())),
+        ]
+    );
 }

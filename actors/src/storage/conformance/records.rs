@@ -57,9 +57,7 @@ pub async fn a_protocol_version_never_changes(storage: Arc<dyn Storage>) {
         protocol(one.clone(), json!(true)),
         protocol(two.clone(), json!({"type": "object"})),
     );
-    let insert = async |record: &Arc<ProtocolRecord>, len_max| {
-        done(world.store.insert_protocol(Arc::clone(record), len_max)).await
-    };
+    let insert = async |record: &Arc<ProtocolRecord>, len_max| done(world.store.insert_protocol(record, len_max)).await;
     assert_eq!(insert(&first, Some(1)).await, Inserted::New);
     let another = protocol(one.clone(), json!(false));
     assert_eq!(insert(&another, None).await, Inserted::Exists(first.clone()));
@@ -70,11 +68,8 @@ pub async fn a_protocol_version_never_changes(storage: Arc<dyn Storage>) {
         "full, and there"
     );
     assert_eq!(insert(&second, Some(2)).await, Inserted::New);
-    assert_eq!(done(world.store.protocol(name.clone(), one)).await, Some(first.clone()));
-    assert_eq!(
-        done(world.store.protocol(name.clone(), Version::new(1, 0, 1))).await,
-        None
-    );
+    assert_eq!(done(world.store.protocol(&name, &one)).await, Some(first.clone()));
+    assert_eq!(done(world.store.protocol(&name, &Version::new(1, 0, 1))).await, None);
     let mut all = done(world.store.protocols()).await;
     all.sort_by(|a, b| a.version.cmp(&b.version));
     assert_eq!(all, [first, second]);

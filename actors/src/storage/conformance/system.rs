@@ -151,7 +151,7 @@ pub async fn a_cleared_project_is_empty_when_it_is_opened_again(storage: Arc<dyn
         registered_at_ms: 7,
         registered_by: None,
     };
-    done(world.store.insert_protocol(Arc::new(protocol.clone()), None)).await;
+    done(world.store.insert_protocol(&protocol, None)).await;
     let dead = world.sends_dead_letter(world.bob).await;
     let (leased, waiting) = (world.sends(world.bob).await, world.sends(world.carol).await);
     world.leases(world.bob, 1).await;
@@ -165,7 +165,7 @@ pub async fn a_cleared_project_is_empty_when_it_is_opened_again(storage: Arc<dyn
     world.store = storage.open(&world.project);
     assert_eq!(world.sessions().await, []);
     assert_eq!(done(world.store.protocols()).await, []);
-    assert_eq!(done(world.store.protocol(name, Version::new(1, 0, 0))).await, None);
+    assert_eq!(done(world.store.protocol(&name, &Version::new(1, 0, 0))).await, None);
     assert_eq!(world.dead().await, []);
     assert_eq!(done(world.store.dead_letter_count()).await, 0);
     assert_eq!(done(world.store.cross_project_target(waiting)).await, None);
@@ -178,7 +178,7 @@ pub async fn a_cleared_project_is_empty_when_it_is_opened_again(storage: Arc<dyn
         assert_eq!(world.depth(id).await, depth(0, 0));
         assert_eq!(world.leases(id, 9).await, []);
     }
-    let inserted = done(world.store.insert_protocol(Arc::new(protocol), Some(1))).await;
+    let inserted = done(world.store.insert_protocol(&protocol, Some(1))).await;
     assert_eq!(inserted, Inserted::New);
     assert_eq!(world.append(keyed).await, accepted(1));
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{Append, Appended, Audience, KeyReservation, REPORT_CLAIM, Released, Retention, SendResult, Storage},
+    super::{Append, Appended, Audience, KeyReservation, Released, Retention, SendResult, Storage},
     world::{CAPACITY, World, accepted, append, depth, done, fresh_project, record},
 };
 use crate::model::{DeadLetterReason, DeliveryStatus, Headers, SessionName, SessionRecord};
@@ -108,24 +108,6 @@ pub async fn a_message_released_after_its_deadline_is_dead_lettered(storage: Arc
     assert_eq!(world.leases(world.bob, 9).await, []);
     let expected = [early, late].map(|id| (id, world.bob, DeadLetterReason::Expired));
     assert_eq!(world.dead().await, expected);
-}
-
-pub async fn a_claim_that_is_not_finished_ends_and_gives_the_same_again(storage: Arc<dyn Storage>) {
-    let mut world = World::new(&*storage).await;
-    world.sends_dead_letter(world.bob).await;
-    let first = done(world.store.claim_unreported(world.now)).await;
-    world.sends_dead_letter(world.bob).await;
-    world.pass(REPORT_CLAIM.saturating_sub(Duration::from_millis(1)));
-    let swept = done(world.store.sweep(world.now)).await;
-    assert!(
-        !swept.has_unreported && swept.next_within <= Duration::from_millis(1),
-        "{swept:?}"
-    );
-    assert_eq!(done(world.store.claim_unreported(world.now)).await.until, None);
-    world.pass(Duration::from_millis(1));
-    assert!(done(world.store.sweep(world.now)).await.has_unreported);
-    let again = done(world.store.claim_unreported(world.now)).await;
-    assert_eq!((again.until, again.dead_letters.len()), (first.until, 1));
 }
 
 pub async fn a_redriven_message_has_a_new_time_to_live(storage: Arc<dyn Storage>) {

@@ -273,7 +273,7 @@ impl World {
 
     /// Claims a session.
     pub async fn claims(&self, session: SessionId, claim: Claim) -> Claimed {
-        done(self.store.claim(session, claim, DELIVERY_LIMIT, self.now)).await
+        done(self.store.claim_session(session, claim, DELIVERY_LIMIT, self.now)).await
     }
 
     /// Acknowledges messages.

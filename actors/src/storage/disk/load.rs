@@ -14,11 +14,11 @@ use super::{
 use crate::{
     clock::Now,
     model::{
-        AuditEntry, BackendName, DeadLetter, Message, MessageId, ProjectId, ProjectRecord, Question, QuestionContent,
-        QuestionId, SessionName, StoredMessage,
+        AuditEntry, DeadLetter, Message, MessageId, ProjectId, ProjectRecord, Question, QuestionContent, QuestionId,
+        SessionName, StoredMessage,
     },
     storage::{
-        StoreError, TargetId,
+        StoreError, Table,
         state::{
             account::StoreLimits,
             entry::ReceiptKey,
@@ -190,9 +190,13 @@ impl ProjectLoader {
 
     fn read_record(&mut self, kind: u8, key: &mut RecordReader<'_>, mut value: RecordReader<'_>) -> Decoded<()> {
         let kept = &mut self.stored;
+        if let Some(table) = Table::ALL.into_iter().find(|table| records::kind_of(*table) == kind) {
+            let text = std::str::from_utf8(value.0).map_err(|_| damaged("the text of a record is not UTF-8"))?;
+            kept.records.restore(table, records::read_key(table, key)?, text.into());
+            return Ok(());
+        }
         match kind {
             kind::SESSION => kept.sessions.push(records::read_session(value.0)?),
-            kind::PROTOCOL => kept.protocols.push(records::read_json(value.0)?),
             kind::BODY => {
                 self.bodies.insert(key.message()?, value.rest().to_vec());
             }
@@ -246,15 +250,6 @@ impl ProjectLoader {
                 kept.cross_project_targets
                     .push((key.message()?, records::read_project(&mut value)?));
             }
-            kind::BACKEND_LISTS | kind::ADDED_BACKEND => {
-                let text = |bytes| std::str::from_utf8(bytes).map_err(|_| damaged("a text of a backend is not UTF-8"));
-                let backend = BackendName::parse(text(key.0)?).map_err(|_| damaged("an invalid name of a backend"))?;
-                let texts = match kind {
-                    kind::BACKEND_LISTS => &mut kept.backend_lists,
-                    _ => &mut kept.added_backends,
-                };
-                texts.insert(backend, text(value.0)?.into());
-            }
             kind::REPORT_PROGRESS => kept.report_progress = Some(records::read_report_progress(&mut value)?),
             kind::EVENTS => kept.events.add(&records::read_events(key, &mut value)?),
             _ => return self.read_desk_record(kind, key, value),
@@ -295,14 +290,6 @@ impl ProjectLoader {
             }
             kind::SHOWN_YAP => kept.yaps.shown.push(Arc::new(records::read_json(value.0)?)),
             kind::LAST_YAP => kept.yaps.last = (value.u64()?, value.u64()?),
-            kind::TARGET => {
-                let id = key
-                    .0
-                    .try_into()
-                    .map_err(|_| damaged("the id of a target is not 16 bytes"))?;
-                kept.targets
-                    .push((TargetId::from_bytes(id), records::read_json(value.0)?));
-            }
             _ => return Err(damaged("an unknown kind")),
         }
         Ok(())

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     clock::millis,
-    model::{BackendName, Message, MessageId, ProtocolRecord},
+    model::{Message, MessageId},
     storage::state::{
         entry::InboxEntry,
         id_map::IdMap,
@@ -76,12 +76,6 @@ impl Recorder {
 
     fn remove(&mut self, key: Vec<u8>) {
         self.changes.records.push(Record { key, value: None });
-    }
-
-    fn put_protocol(&mut self, record: &ProtocolRecord) {
-        let key = key(self.space, kind::PROTOCOL).text(record.name.as_str());
-        let key = key.rest(record.version.to_string().as_bytes()).0;
-        self.put(key, records::json(record));
     }
 
     fn put_body(&mut self, message: &Message) {
@@ -157,18 +151,7 @@ impl Recorder {
                 self.put(key(space, kind::LAST_YAP).0, last);
             }
             DeskChange::YapRemoved { seq } => self.remove(key(space, kind::SHOWN_YAP).u64(seq).0),
-            DeskChange::TargetMoved { target, cursor } => {
-                let key = key(space, kind::TARGET).rest(target.as_bytes());
-                self.put(key.0, records::json(cursor));
-            }
         }
-    }
-
-    /// Records a text of a backend, or that there is none.
-    fn record_backend(&mut self, kind: u8, backend: &BackendName, text: Option<&str>) {
-        let key = key(self.space, kind).rest(backend.as_str().as_bytes()).0;
-        let value = text.map(|text| text.as_bytes().to_vec());
-        self.changes.records.push(Record { key, value });
     }
 
     fn remove_queued(&mut self, entry: &InboxEntry) {
@@ -193,7 +176,6 @@ impl Journal for Recorder {
                 self.put(key, records::write_session(record, sign));
             }
             Change::SessionRemoved(session) => self.remove(key(space, kind::SESSION).session(session).0),
-            Change::ProtocolInserted(record) => self.put_protocol(record),
             Change::MessageQueued {
                 session,
                 seq,
@@ -252,8 +234,11 @@ impl Journal for Recorder {
                 self.put(key, target.as_str().as_bytes().to_vec());
             }
             Change::CrossProjectTargetRemoved(id) => self.remove(key(space, kind::CROSS_PROJECT).message(id).0),
-            Change::BackendLists { backend, lists } => self.record_backend(kind::BACKEND_LISTS, backend, lists),
-            Change::AddedBackend { backend, table } => self.record_backend(kind::ADDED_BACKEND, backend, table),
+            Change::Record { table, key: of, text } => {
+                let key = key(space, records::kind_of(table)).rest(of).0;
+                let value = text.map(|text| text.as_bytes().to_vec());
+                self.changes.records.push(Record { key, value });
+            }
             Change::Desk(change) => self.record_desk(change),
             Change::EventsWritten(part) => {
                 let key = records::events_prefix(space, part.block).u32(part.first_index).0;

@@ -14,7 +14,7 @@ use crate::{
         RecipientStatus, SessionId, SessionName, SessionRecord, StoredMessage,
     },
     storage::{
-        LastSign, SendResult,
+        LastSign, SendResult, Table,
         events::{BlockHeader, HEADER_BYTES},
         state::{
             entry::{KeyUse, ReceiptKey, ReportProgress},
@@ -87,6 +87,28 @@ pub mod kind {
     pub const ADDED_BACKEND: u8 = 29;
     /// Which dead letters are reported.
     pub const REPORT_PROGRESS: u8 = 20;
+}
+
+/// The kind of the records of a table. Their keys end with the key of the record, and their values are its text.
+pub const fn kind_of(table: Table) -> u8 {
+    match table {
+        Table::Protocols => kind::PROTOCOL,
+        Table::AddedBackends => kind::ADDED_BACKEND,
+        Table::BackendLists => kind::BACKEND_LISTS,
+        Table::Targets => kind::TARGET,
+    }
+}
+
+/// Reads the key of a record. Earlier versions wrote the length of the name, the name, and the version of a protocol.
+///
+/// # Errors
+/// If the key is damaged.
+pub fn read_key(table: Table, reader: &mut RecordReader<'_>) -> Decoded<Vec<u8>> {
+    if table == Table::Protocols && reader.0.first() == Some(&0) {
+        let name = reader.text()?;
+        return Ok([name.as_bytes(), b" ", reader.rest()].concat());
+    }
+    Ok(reader.rest().to_vec())
 }
 
 /// The beginning of a key.

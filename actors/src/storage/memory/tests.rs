@@ -140,7 +140,9 @@ fn the_dead_letters_given_up_first_are_dropped_first() {
     }
     let kept: Vec<_> = small
         .state
-        .dead_letters(&DeadLetterQuery {
+        .ledger
+        .dead_letters
+        .list(&DeadLetterQuery {
             limit: 9,
             ..DeadLetterQuery::default()
         })
@@ -149,7 +151,7 @@ fn the_dead_letters_given_up_first_are_dropped_first() {
         .map(|dead| dead.message.id)
         .collect();
     assert_eq!(kept, sent[..2]);
-    assert_eq!(small.state.dead_letter_count(), 2);
+    assert_eq!(small.state.ledger.dead_letters.len(), 2);
 }
 
 #[test]
@@ -257,10 +259,15 @@ fn the_oldest_cross_project_targets_are_forgotten_at_the_limit() {
     });
     let ids = [(); 3].map(|()| small.ids.next(START));
     for id in [ids[0], ids[1], ids[1], ids[0], ids[2]] {
-        small.state.put_cross_project_target(id, ProjectId::default_project());
+        let ProjectState {
+            cross_project_targets,
+            journal,
+            ..
+        } = &mut small.state;
+        cross_project_targets.put(id, ProjectId::default_project(), journal);
     }
     assert_eq!(
-        ids.map(|id| small.state.cross_project_target(id).is_some()),
+        ids.map(|id| small.state.cross_project_targets.get(id).is_some()),
         [false, true, true],
         "to say it again makes it neither younger nor two"
     );
@@ -443,7 +450,7 @@ fn the_last_byte_of_a_budget_may_be_used() {
         let id = small.sends(None, None).0;
         small.state.lease(small.bob, None, 1, usize::MAX, START);
         small.state.release(small.bob, &Release::Ids(vec![id]), 1, START);
-        small.state.dead_letter_count()
+        small.state.ledger.dead_letters.len()
     });
     assert_eq!(counts, [1, 2, 2]);
 }

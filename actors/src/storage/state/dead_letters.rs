@@ -1,6 +1,6 @@
 //! The dead letters of a project, bounded in number and bytes.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     account::{Account, Tally},
@@ -8,12 +8,10 @@ use super::{
     journal::{Change, Journal},
 };
 use crate::{
-    clock::{Now, millis},
     model::{DeadLetter, Message, MessageId, ProjectId, SessionId},
     storage::{
         dead_letters::{
-            BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, REPORT_BYTES_MAX, REPORT_CLAIM, REPORT_LEN_MAX,
-            Unreported,
+            BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, REPORT_BYTES_MAX, REPORT_LEN_MAX, Unreported,
         },
         retention::{Retention, envelope_bytes},
     },
@@ -38,8 +36,6 @@ pub struct DeadLetters {
     progress: ReportProgress,
     /// The journal has received `progress`.
     is_progress_recorded: bool,
-    /// Until when the caller has what it claimed, in monotonic milliseconds. A restart ends every claim.
-    claimed_until_ms: u64,
 }
 
 #[derive(Debug)]
@@ -62,7 +58,6 @@ impl DeadLetters {
             dropped_logged: 0,
             progress: ReportProgress::default(),
             is_progress_recorded: false,
-            claimed_until_ms: 0,
         }
     }
 
@@ -129,28 +124,27 @@ impl DeadLetters {
         self.next_sequence = self.next_sequence.max(last);
     }
 
-    /// How long until [`Self::claim_unreported`] gives something; None if nothing is to be reported.
-    pub fn unreported_within(&self, now: Now) -> Option<Duration> {
-        let claimed_until_ms = self.progress.claimed.map_or(0, |_| self.claimed_until_ms);
-        let is_reported = self.next_sequence == self.progress.reported;
-        (!is_reported).then(|| Duration::from_millis(claimed_until_ms.saturating_sub(now.mono_ms)))
+    /// Whether [`Self::unreported`] gives something.
+    pub const fn has_unreported(&self) -> bool {
+        self.next_sequence != self.progress.reported
     }
 
-    /// See [`DeadLetterStore::claim_unreported`](crate::storage::DeadLetterStore::claim_unreported).
-    pub fn claim_unreported(&mut self, now: Now, journal: &mut impl Journal) -> Unreported {
-        if self.unreported_within(now) != Some(Duration::ZERO) {
+    /// See [`DeadLetterStore::unreported`](crate::storage::DeadLetterStore::unreported).
+    pub fn unreported(&mut self, journal: &mut impl Journal) -> Unreported {
+        if !self.has_unreported() {
             return Unreported::default();
         }
-        let until = self.progress.claimed.unwrap_or_else(|| self.end_of_next_report());
+        let until = self.progress.claimed.unwrap_or_else(|| {
+            let until = self.end_of_next_report();
+            self.progress.claimed = Some(until);
+            self.record_progress(journal);
+            until
+        });
         let dead_letters = self.by_sequence.range(self.progress.reported..until);
         let dead_letters = dead_letters.filter_map(|(_, key)| Some(self.by_key.get(key)?.dead_letter.clone()));
-        let dead_letters = dead_letters.collect();
-        self.progress.claimed = Some(until);
-        self.claimed_until_ms = now.mono_ms.saturating_add(millis(REPORT_CLAIM));
-        self.record_progress(journal);
         Unreported {
             until: Some(until),
-            dead_letters,
+            dead_letters: dead_letters.collect(),
         }
     }
 

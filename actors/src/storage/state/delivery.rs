@@ -374,17 +374,16 @@ impl<J: Journal> ProjectState<J> {
             .filter_map(|session| Some((session, waiting_len(session)?)))
             .collect();
         let left = |deadline_ms: u64| Duration::from_millis(deadline_ms.saturating_sub(now.mono_ms));
-        let unreported_within = self.ledger.dead_letters.unreported_within(now);
-        let next_within = self
-            .expiries
-            .next_deadline_ms()
-            .map(left)
-            .into_iter()
-            .chain(unreported_within);
+        let has_unreported = self.ledger.dead_letters.has_unreported();
+        let next_within = self.expiries.next_deadline_ms().map(left);
         Swept {
             expired_in,
-            has_unreported: unreported_within == Some(Duration::ZERO),
-            next_within: next_within.min().unwrap_or(Duration::MAX),
+            has_unreported,
+            next_within: if has_unreported {
+                Duration::ZERO
+            } else {
+                next_within.unwrap_or(Duration::MAX)
+            },
         }
     }
 

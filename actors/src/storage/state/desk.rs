@@ -1,18 +1,14 @@
-//! What the desk keeps: the operations on questions and yaps, and how far their events have been sent.
+//! Changes of questions, with what they record and append.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use super::{
-    journal::{Change, DeskChange, Journal},
-    project::ProjectState,
-};
+use super::{journal::Journal, project::ProjectState};
 use crate::{
     clock::Now,
-    model::{ProjectEvent, Question, QuestionChange, QuestionContent, QuestionId, SessionName, Yap},
+    model::{ProjectEvent, Question, QuestionChange, QuestionContent},
     storage::{
         inboxes::Append,
-        questions::{Asked, DraftPut, ReleasedYaps, Updated, YapHeld},
-        targets::{TargetCursor, TargetId},
+        questions::{Asked, Updated},
     },
 };
 
@@ -44,40 +40,5 @@ impl<J: Journal> ProjectState<J> {
         }
         let notice = notice.filter(|_| closes);
         Updated::Stored(notice.and_then(|notice| self.append(vec![notice], now).pop()))
-    }
-
-    /// See [`QuestionStore::remove_question`](crate::storage::QuestionStore::remove_question).
-    pub fn remove_question(&mut self, id: QuestionId) -> bool {
-        self.questions.remove(id, &mut self.journal)
-    }
-
-    /// See [`QuestionStore::put_draft`](crate::storage::QuestionStore::put_draft).
-    pub fn put_draft(&mut self, id: QuestionId, human: SessionName, text: String) -> DraftPut {
-        self.questions.put_draft(id, human, text, &mut self.journal)
-    }
-
-    /// See [`QuestionStore::hold_yap`](crate::storage::QuestionStore::hold_yap).
-    pub fn hold_yap(&mut self, yap: Arc<Yap>, now: Now) -> YapHeld {
-        self.yaps.hold(yap, now, &mut self.journal)
-    }
-
-    /// See [`QuestionStore::release_yaps`](crate::storage::QuestionStore::release_yaps).
-    pub fn release_yaps(&mut self, delay: Duration, now: Now) -> ReleasedYaps {
-        self.yaps.release(delay, now, &mut self.journal)
-    }
-
-    /// The cursor of a target; that of a new target without one.
-    pub fn target(&self, id: TargetId) -> TargetCursor {
-        self.targets.get(&id).copied().unwrap_or_default()
-    }
-
-    /// See [`TargetStore::move_target`](crate::storage::TargetStore::move_target).
-    pub fn move_target(&mut self, target: TargetId, cursor: TargetCursor) {
-        let change = DeskChange::TargetMoved {
-            target,
-            cursor: &cursor,
-        };
-        self.journal.record(Change::Desk(change));
-        self.targets.insert(target, cursor);
     }
 }

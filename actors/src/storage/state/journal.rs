@@ -4,14 +4,10 @@ use super::entry::{InboxEntry, KeyUse, ReceiptKey, ReportProgress};
 use crate::{
     clock::Now,
     model::{
-        BackendName, DeadLetter, Message, MessageId, ProjectId, ProtocolRecord, Question, QuestionContent, QuestionId,
-        RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
+        DeadLetter, Message, MessageId, ProjectId, Question, QuestionContent, QuestionId, RecipientStatus, SessionId,
+        SessionName, SessionRecord, ShownYap, Yap,
     },
-    storage::{
-        events::BlockHeader,
-        sessions::LastSign,
-        targets::{TargetCursor, TargetId},
-    },
+    storage::{events::BlockHeader, records::Table, sessions::LastSign},
 };
 
 /// Receives every change that must outlive the process, in order.
@@ -44,8 +40,6 @@ pub enum Change<'a> {
     },
     /// The messages of its inbox are reported separately.
     SessionRemoved(SessionId),
-    /// A protocol was added.
-    ProtocolInserted(&'a ProtocolRecord),
     /// A message waits for a session, at the end of the queue of its priority.
     MessageQueued {
         session: SessionId,
@@ -86,17 +80,13 @@ pub enum Change<'a> {
     CrossProjectTargetPut { message: MessageId, target: &'a ProjectId },
     /// The target is forgotten.
     CrossProjectTargetRemoved(MessageId),
-    /// The lists of a backend are kept, or forgotten.
-    BackendLists {
-        backend: &'a BackendName,
-        lists: Option<&'a str>,
+    /// A record was stored, or with None removed.
+    Record {
+        table: Table,
+        key: &'a [u8],
+        text: Option<&'a str>,
     },
-    /// The table of an added backend is stored, or removed.
-    AddedBackend {
-        backend: &'a BackendName,
-        table: Option<&'a str>,
-    },
-    /// A question, a draft, a yap, or the cursor of a target.
+    /// A question, a draft, or a yap.
     Desk(DeskChange<'a>),
     /// Events were recorded: the next part of a block.
     EventsWritten(WrittenEvents<'a>),
@@ -137,8 +127,6 @@ pub enum DeskChange<'a> {
     },
     /// A yap that was shown is forgotten.
     YapRemoved { seq: u64 },
-    /// The events up to this cursor have been sent to a target.
-    TargetMoved { target: TargetId, cursor: &'a TargetCursor },
 }
 
 /// A part of a block of the event log.

@@ -5,9 +5,8 @@
 //! has persisted. Pure: the time is an argument, nothing waits.
 
 pub mod account;
-mod added_backends;
-mod backend_lists;
 mod chunked_queue;
+pub mod claims;
 mod cross_project;
 mod dead_letters;
 mod delivery;
@@ -22,6 +21,7 @@ pub mod journal;
 pub mod project;
 pub mod questions;
 mod receipts;
+pub mod records;
 pub mod restore;
 pub mod system;
 mod tracking;

@@ -1,15 +1,11 @@
-//! The state of one project: sessions and protocols, and everything that the operations in `delivery.rs` and `tracking.rs`
+//! The state of one project: its sessions, and everything that the operations in `delivery.rs` and `tracking.rs`
 //! work on.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
-
-use semver::Version;
+use std::collections::HashMap;
 
 use super::{
     account::{Account, StoreLimits},
+    claims::Claims,
     cross_project::CrossProjectTargets,
     dead_letters::DeadLetters,
     event_log::EventLog,
@@ -20,21 +16,17 @@ use super::{
     journal::{Change, Journal},
     questions::Questions,
     receipts::Receipts,
+    records::Records,
     yaps::Yaps,
 };
 use crate::{
     clock::Now,
-    model::{
-        BackendName, DeadLetterReason, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord, SessionChange, SessionId,
-        SessionName, SessionRecord,
-    },
+    model::{DeadLetterReason, ProjectEvent, ProjectId, SessionChange, SessionId, SessionName, SessionRecord},
     storage::{
         claim::Claim,
-        protocols::Inserted,
         replicated::Heartbeat,
         retention::Usage,
         sessions::{Claimed, KEPT_AT_ONCE_BYTES, LastSign, PutOutcome, PutSession, Roster, SessionKey},
-        targets::{TargetCursor, TargetId},
     },
 };
 
@@ -52,7 +44,6 @@ pub struct ProjectState<J = ()> {
     /// Counts the sessions that were put or removed.
     pub roster_version: u64,
     pub last_epoch: u64,
-    pub protocols: BTreeMap<(ProtocolName, Version), Arc<ProtocolRecord>>,
     pub idempotency_keys: IdempotencyKeys,
     pub ledger: Ledger,
     pub(super) expiries: Expiries,
@@ -64,11 +55,8 @@ pub struct ProjectState<J = ()> {
     pub cross_project_targets: CrossProjectTargets,
     pub questions: Questions,
     pub yaps: Yaps,
-    pub targets: BTreeMap<TargetId, TargetCursor>,
-    /// The kept lists of backends.
-    pub backend_lists: BTreeMap<BackendName, Arc<str>>,
-    /// The tables of added backends.
-    pub added_backends: BTreeMap<BackendName, Arc<str>>,
+    pub records: Records,
+    pub claims: Claims,
 }
 
 /// A session with its inbox.
@@ -117,7 +105,6 @@ impl<J: Journal> ProjectState<J> {
             names: HashMap::new(),
             roster_version: 0,
             last_epoch: 0,
-            protocols: BTreeMap::new(),
             idempotency_keys: IdempotencyKeys::new(retention),
             ledger: Ledger {
                 receipts: Receipts::new(retention.receipts_len_max),
@@ -132,9 +119,8 @@ impl<J: Journal> ProjectState<J> {
             cross_project_targets: CrossProjectTargets::new(retention.cross_project_targets_len_max),
             questions: Questions::new(retention),
             yaps: Yaps::default(),
-            targets: BTreeMap::new(),
-            backend_lists: BTreeMap::new(),
-            added_backends: BTreeMap::new(),
+            records: Records::default(),
+            claims: Claims::default(),
         }
     }
 
@@ -233,8 +219,8 @@ impl<J: Journal> ProjectState<J> {
         Some(self.sessions.get(id)?.record.clone())
     }
 
-    /// See [`SessionStore::claim`](crate::storage::SessionStore::claim).
-    pub fn claim(&mut self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Claimed {
+    /// See [`SessionStore::claim_session`](crate::storage::SessionStore::claim_session).
+    pub fn claim_session(&mut self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Claimed {
         self.expire(now);
         let Some(stored) = self.sessions.get_mut(&session) else {
             return Claimed::default();
@@ -273,31 +259,6 @@ impl<J: Journal> ProjectState<J> {
         };
         self.ledger.events.record(&event, now);
         count
-    }
-
-    /// See [`ProtocolStore::insert_protocol`](crate::storage::ProtocolStore::insert_protocol).
-    pub fn insert_protocol(&mut self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Inserted {
-        use std::collections::btree_map::Entry::{Occupied, Vacant};
-        let is_full = len_max.is_some_and(|max| self.protocols.len() >= max);
-        match self.protocols.entry((record.name.clone(), record.version.clone())) {
-            Occupied(there) => Inserted::Exists(Arc::clone(there.get())),
-            Vacant(_) if is_full => Inserted::Full,
-            Vacant(place) => {
-                self.journal.record(Change::ProtocolInserted(&record));
-                place.insert(record);
-                Inserted::New
-            }
-        }
-    }
-
-    /// See [`ProtocolStore::protocols`](crate::storage::ProtocolStore::protocols).
-    pub fn protocols(&self) -> Vec<Arc<ProtocolRecord>> {
-        self.protocols.values().cloned().collect()
-    }
-
-    /// See [`ProtocolStore::protocol`](crate::storage::ProtocolStore::protocol).
-    pub fn protocol(&self, name: ProtocolName, version: Version) -> Option<Arc<ProtocolRecord>> {
-        self.protocols.get(&(name, version)).cloned()
     }
 
     /// Reports to the journal what the event log has not written.

@@ -1,6 +1,6 @@
 //! Rebuilds the state of a project from what a journal has persisted.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     account::StoreLimits,
@@ -11,18 +11,13 @@ use super::{
     journal::Journal,
     project::{Ledger, ProjectState, StoredSession},
     questions::StoredQuestion,
+    records::Records,
     yaps::StoredYaps,
 };
 use crate::{
     clock::Now,
-    model::{
-        BackendName, DeadLetter, DeliveryStatus, Message, MessageId, ProjectId, ProtocolRecord, RecipientStatus,
-        SessionId, SessionRecord,
-    },
-    storage::{
-        sessions::LastSign,
-        targets::{TargetCursor, TargetId},
-    },
+    model::{DeadLetter, DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId, SessionRecord},
+    storage::sessions::LastSign,
 };
 
 /// Everything that is persisted of a project, in any order.
@@ -30,7 +25,6 @@ use crate::{
 pub struct StoredProject {
     /// Each with its last sign of life; None in the data of a version that kept none.
     pub sessions: Vec<(SessionRecord, Option<LastSign>)>,
-    pub protocols: Vec<Arc<ProtocolRecord>>,
     pub queued: Vec<StoredEntry>,
     /// The final ones.
     pub receipts: Vec<(ReceiptKey, MessageId, RecipientStatus)>,
@@ -43,9 +37,7 @@ pub struct StoredProject {
     pub cross_project_targets: Vec<(MessageId, ProjectId)>,
     pub questions: Vec<StoredQuestion>,
     pub yaps: StoredYaps,
-    pub targets: Vec<(TargetId, TargetCursor)>,
-    pub backend_lists: BTreeMap<BackendName, Arc<str>>,
-    pub added_backends: BTreeMap<BackendName, Arc<str>>,
+    pub records: Records,
     pub events: StoredEvents,
 }
 
@@ -68,9 +60,7 @@ impl<J: Journal> ProjectState<J> {
     /// removal of what no longer fits the retention.
     pub fn restore(mut stored: StoredProject, project: ProjectId, limits: &StoreLimits, now: Now, journal: J) -> Self {
         let mut state = Self::with_journal(project, limits, journal);
-        state.targets = stored.targets.into_iter().collect();
-        state.backend_lists = stored.backend_lists;
-        state.added_backends = stored.added_backends;
+        state.records = stored.records;
         // Higher than every epoch of before.
         state.last_epoch = now.unix_ms;
         for (record, sign) in stored.sessions {
@@ -87,10 +77,6 @@ impl<J: Journal> ProjectState<J> {
                 sign,
             };
             state.sessions.insert(session.record.id, session);
-        }
-        for record in stored.protocols {
-            let key = (record.name.clone(), record.version.clone());
-            state.protocols.insert(key, record);
         }
         let mut receipts = stored.receipts;
         stored
@@ -143,6 +129,7 @@ impl<J: Journal> ProjectState<J> {
             stored.claim = before.sessions.get(id).and_then(|before| before.claim);
         }
         self.last_epoch = self.last_epoch.max(before.last_epoch);
+        self.claims = before.claims.clone();
         self.roster_version = before.roster_version + 1;
     }
 

@@ -1,4 +1,4 @@
-//! Receipts, idempotency keys, dead letters, and the targets of messages to other projects.
+//! The statuses of messages, and dead letters.
 
 use std::sync::Arc;
 
@@ -11,13 +11,9 @@ use crate::{
     clock::Now,
     metrics,
     model::{
-        DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId,
-        SessionRecord,
+        DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, RecipientStatus, SessionId, SessionRecord,
     },
-    storage::{
-        dead_letters::{DeadLetterPage, DeadLetterQuery, RedriveRefusal, Redriven, Unreported},
-        tracking::{KeyReservation, SendResult},
-    },
+    storage::dead_letters::{RedriveRefusal, Redriven},
 };
 
 /// Inbox entries that one call looks at, at most, for messages whose place is not known: a message that was redriven is not
@@ -25,31 +21,6 @@ use crate::{
 const MESSAGE_SEARCH_MAX: usize = 500_000;
 
 impl<J: Journal> ProjectState<J> {
-    /// See [`TrackingStore::update_send_result`](crate::storage::TrackingStore::update_send_result).
-    pub fn update_send_result(&mut self, sender: SessionId, key: String, result: SendResult) {
-        let key = (sender, key.into());
-        self.idempotency_keys.complete(&key, result, &mut self.journal);
-    }
-
-    /// See [`TrackingStore::reserve_key`](crate::storage::TrackingStore::reserve_key).
-    pub fn reserve_key(&mut self, sender: SessionId, key: String, target: ProjectId, now: Now) -> KeyReservation {
-        let key = (sender, key.into());
-        self.idempotency_keys.reserve(key, target, now, &mut self.journal)
-    }
-
-    /// See [`TrackingStore::complete_reservation`](crate::storage::TrackingStore::complete_reservation).
-    pub fn complete_reservation(&mut self, sender: SessionId, key: String, result: SendResult) {
-        let key = (sender, key.into());
-        self.idempotency_keys
-            .complete_reservation(&key, result, &mut self.journal);
-    }
-
-    /// See [`TrackingStore::cancel_reservation`](crate::storage::TrackingStore::cancel_reservation).
-    pub fn cancel_reservation(&mut self, sender: SessionId, key: String) {
-        let key = (sender, key.into());
-        self.idempotency_keys.cancel_reservation(&key, &mut self.journal);
-    }
-
     /// See [`TrackingStore::message_statuses`](crate::storage::TrackingStore::message_statuses).
     pub fn message_statuses(&mut self, messages: &[MessageId], now: Now) -> Vec<Option<Vec<RecipientStatus>>> {
         self.expire(now);
@@ -75,41 +46,6 @@ impl<J: Journal> ProjectState<J> {
                 inbox.find(id, key, search_max)
             });
         waiting.or_else(|| self.ledger.dead_letters.any_message(id))
-    }
-
-    /// See [`DeadLetterStore::dead_letters`](crate::storage::DeadLetterStore::dead_letters).
-    pub fn dead_letters(&self, query: &DeadLetterQuery) -> DeadLetterPage {
-        self.ledger.dead_letters.list(query)
-    }
-
-    /// See [`TrackingStore::put_cross_project_target`](crate::storage::TrackingStore::put_cross_project_target).
-    pub fn put_cross_project_target(&mut self, message: MessageId, target: ProjectId) {
-        self.cross_project_targets.put(message, target, &mut self.journal);
-    }
-
-    /// See [`TrackingStore::cross_project_target`](crate::storage::TrackingStore::cross_project_target).
-    pub fn cross_project_target(&self, message: MessageId) -> Option<ProjectId> {
-        self.cross_project_targets.get(message).cloned()
-    }
-
-    /// See [`TrackingStore::cross_project_targets`](crate::storage::TrackingStore::cross_project_targets).
-    pub fn cross_project_targets(&self) -> Vec<ProjectId> {
-        self.cross_project_targets.targets()
-    }
-
-    /// See [`DeadLetterStore::dead_letter_count`](crate::storage::DeadLetterStore::dead_letter_count).
-    pub fn dead_letter_count(&self) -> usize {
-        self.ledger.dead_letters.len()
-    }
-
-    /// See [`DeadLetterStore::claim_unreported`](crate::storage::DeadLetterStore::claim_unreported).
-    pub fn claim_unreported(&mut self, now: Now) -> Unreported {
-        self.ledger.dead_letters.claim_unreported(now, &mut self.journal)
-    }
-
-    /// See [`DeadLetterStore::mark_reported`](crate::storage::DeadLetterStore::mark_reported).
-    pub fn mark_reported(&mut self, until: u64) {
-        self.ledger.dead_letters.mark_reported(until, &mut self.journal);
     }
 
     /// See [`DeadLetterStore::redrive`](crate::storage::DeadLetterStore::redrive).

@@ -11,13 +11,13 @@ use actors::{
     bridge::StoreEvent,
     clock::{Now, now},
     model::{
-        CallReceipt, DeadLetterReason, MessageId, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord, Question,
-        QuestionContent, QuestionId, SessionId, SessionRecord,
+        CallReceipt, DeadLetterReason, MessageId, ProjectEvent, ProjectId, Question, QuestionContent, QuestionId,
+        ReplicaId, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Asked, Claim, Claimed, ConsoleRecord, Heartbeat,
-        HeartbeatExchange, Inserted, Lease, Op, PutOutcome, PutSession, Redriven, Release, Released, ReleasedYaps,
-        ReplicatedStore, Roster, SessionKey, Store, Swept, Updated,
+        Acknowledge, Acknowledged, Append, Appended, Asked, Before, Claim, Claimed, Heartbeat, HeartbeatExchange,
+        Lease, Op, PutOutcome, PutSession, RecordPut, Redriven, Release, Released, ReleasedYaps, ReplicatedStore,
+        Roster, SessionKey, Store, Swept, Table, Updated,
     },
 };
 
@@ -117,9 +117,9 @@ impl StoreHooks for ReplicaStore {
         })
     }
 
-    fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed> {
+    fn claim_session(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed> {
         self.run_and_publish(
-            move |store| store.claim(session, claim, delivery_limit, now),
+            move |store| store.claim_session(session, claim, delivery_limit, now),
             |claimed| {
                 let news = (StoreEvent::Claimed(session), claimed.epoch);
                 [news]
@@ -145,28 +145,32 @@ impl StoreHooks for ReplicaStore {
         })
     }
 
-    fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
-        let news = StoreEvent::Protocol {
-            name: record.name.clone(),
-            version: record.version.clone(),
-        };
+    fn put_if(&self, table: Table, key: Vec<u8>, before: Before, text: Option<Arc<str>>) -> Op<RecordPut> {
+        let news = table.event(&key);
         self.run_and_publish(
-            move |store| store.insert_protocol(record, len_max),
-            |inserted| (*inserted == Inserted::New).then_some((news, 0)).into_iter().collect(),
+            move |store| store.put_if(table, key, before, text),
+            |put| {
+                let news = news.filter(|_| *put == RecordPut::Stored);
+                news.map(|news| (news, 0)).into_iter().collect()
+            },
         )
     }
 
-    fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {
+    fn list(&self, table: Table, prefix: Vec<u8>) -> Op<Vec<(Vec<u8>, Arc<str>)>> {
         self.connection.run(|_| {
-            self.connection.check_answered(Unanswered::Protocols)?;
-            at_once(self.inner.protocols())
+            if table == Table::Protocols {
+                self.connection.check_answered(Unanswered::Protocols)?;
+            }
+            at_once(self.inner.list(table, prefix))
         })
     }
 
-    fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
+    fn get(&self, table: Table, key: Vec<u8>) -> Op<Option<Arc<str>>> {
         self.connection.run(|_| {
-            self.connection.check_answered(Unanswered::Protocols)?;
-            at_once(self.inner.protocol(name, version))
+            if table == Table::Protocols {
+                self.connection.check_answered(Unanswered::Protocols)?;
+            }
+            at_once(self.inner.get(table, key))
         })
     }
 
@@ -275,20 +279,13 @@ impl StoreHooks for ReplicaStore {
             },
         )
     }
-
-    fn exchange_consoles(&self, own: Vec<ConsoleRecord>, ttl: Duration) -> Op<Vec<ConsoleRecord>> {
-        self.connection.run(|hub| {
-            let now = now();
-            let key = (self.project.clone(), self.connection.replica);
-            hub.consoles.insert(key, (own, now.mono_after(ttl)));
-            let known = hub.consoles.iter().filter(|((project, _), _)| *project == self.project);
-            let connected = known.filter(|(_, (_, until_ms))| *until_ms > now.mono_ms);
-            Ok(connected.flat_map(|(_, (consoles, _))| consoles.clone()).collect())
-        })
-    }
 }
 
 impl ReplicatedStore for ReplicaStore {
+    fn own_replica(&self) -> ReplicaId {
+        self.connection.replica
+    }
+
     fn last_frame_seq(&self) -> Op<u64> {
         self.connection.run(|hub| Ok(hub.frame_sequence(&self.project)))
     }

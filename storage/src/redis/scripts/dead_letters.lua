@@ -7,9 +7,8 @@
 --       reported, and since when)
 
 local COPY_BYTES = usage.COPY_BYTES
--- What one report names, and for how long one caller has it.
+-- What one report names.
 local REPORT_LEN_MAX, REPORT_BYTES_MAX = contract.REPORT_LEN_MAX, contract.REPORT_BYTES_MAX
-local REPORT_CLAIM_MS = contract.REPORT_CLAIM_MS
 
 -- How many messages the call has given up, by reason.
 local counts
@@ -167,19 +166,18 @@ ops.dead_letters = function()
   return reply
 end
 
--- The numbers of the last letter, of the last that is reported and of the last that is being reported, and whether the
--- claim of who reports it holds. The last two are nil where nothing is being reported.
+-- The numbers of the last letter, of the last that is reported and of the last that is being reported; the last one is
+-- nil where nothing is being reported.
 local function report_progress()
-  local reported, claimed, since = unpack(call('HMGET', key('dead_letters:reports'), 'reported', 'claimed', 'since'))
+  local reported, claimed = unpack(call('HMGET', key('dead_letters:reports'), 'reported', 'claimed'))
   local last = tonumber(call('GET', key('dead_letters:seq')) or 0)
-  claimed = claimed and tonumber(claimed)
-  return last, tonumber(reported or last), claimed, claimed and now - tonumber(since) < REPORT_CLAIM_MS
+  return last, tonumber(reported or last), claimed and tonumber(claimed)
 end
 
--- Whether there are letters to report that no caller has.
+-- Whether there are letters to report.
 function dead_letters.has_unreported()
-  local last, reported, _, is_claimed = report_progress()
-  return last > reported and not is_claimed
+  local last, reported = report_progress()
+  return last > reported
 end
 
 -- The letters behind a number, in their order: letter and number, alternately, as many as one report names. Those up to
@@ -202,21 +200,22 @@ local function next_letters(reported, claimed)
   return letters, last
 end
 
--- claim_unreported: gives the next letters that are not reported to one caller.
+-- unreported: gives the next letters that are not reported.
 --
 -- Input   nothing
 -- Output  the number by which they are marked, or 0; then of each letter: letter, info, name of its recipient or '',
 --         message
 -- Keys    dead_letters:by_age (read), dead_letters:info (read), dead_letters:names (read), dead_letters:seq (read),
 --         dead_letters:reports, messages (read)
-ops.claim_unreported = function()
-  local last, reported, claimed, is_claimed = report_progress()
-  if last <= reported or is_claimed then
+ops.unreported = function()
+  local last, reported, claimed = report_progress()
+  if last <= reported then
     return { 0 }
   end
   local letters, until_number = next_letters(reported, claimed)
   -- Letters that were redriven or dropped leave numbers without a letter.
   until_number = until_number or last
+  -- An earlier version reads since when, and leaves them to this caller for ten seconds.
   call('HSET', key('dead_letters:reports'), 'reported', int_text(reported), 'claimed', int_text(until_number), 'since',
     int_text(now))
   timeline.has_changed = true
@@ -229,7 +228,7 @@ end
 
 -- mark_reported: notes that letters are reported.
 --
--- Input   the number that claim_unreported gave
+-- Input   the number that unreported gave
 -- Output  nothing
 -- Keys    dead_letters:reports
 ops.mark_reported = function()

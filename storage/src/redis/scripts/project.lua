@@ -1,7 +1,7 @@
--- The record of a project, its protocols, and its messages to other projects.
+-- The record of a project, and its messages to other projects.
 --
--- Keys  project:record (hash: revision, record), protocols (hash: name and version -> record), cross_project (hash:
---       message -> project), cross_project:by_age (list of messages), cross_project:targets (hash: project -> messages)
+-- Keys  project:record (hash: revision, record), cross_project (hash: message -> project), cross_project:by_age
+--       (list of messages), cross_project:targets (hash: project -> messages)
 
 -- project: the record of the project.
 --
@@ -26,43 +26,6 @@ ops.put_project = function()
   call('HSET', key('project:record'), 'revision', revision, 'record', record)
   frames.publish(head, 0)
   return { 1 }
-end
-
--- insert_protocol: stores a protocol unless it exists.
---
--- Input   name and version, record, frame, most protocols or ''
--- Output  1; 0 when there are as many as may be; 2 and the record when it exists
--- Keys    protocols
-ops.insert_protocol = function()
-  local name, record, head, most = read_text(), read_text(), read_text(), tonumber(read_text())
-  local existing = call('HGET', key('protocols'), name)
-  if existing then
-    return { 2, existing }
-  end
-  if most and call('HLEN', key('protocols')) >= most then
-    return { 0 }
-  end
-  call('HSET', key('protocols'), name, record)
-  frames.publish(head, 0)
-  return { 1 }
-end
-
--- protocols: all protocols.
---
--- Input   nothing
--- Output  their records
--- Keys    protocols (read)
-ops.protocols = function()
-  return call('HVALS', key('protocols'))
-end
-
--- protocol: one protocol.
---
--- Input   name and version
--- Output  the record, or nil
--- Keys    protocols (read)
-ops.protocol = function()
-  return { call('HGET', key('protocols'), read_text()) or nil }
 end
 
 -- Drops the oldest cross-project messages while there are too many.

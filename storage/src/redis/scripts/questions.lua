@@ -1,4 +1,4 @@
--- Questions to people: their records, contents and drafts, and the consoles at which people answer.
+-- Questions to people: their records, contents and drafts.
 --
 -- Ids are 16 bytes that begin with the time of asking, so that their order is that of age.
 --
@@ -6,8 +6,7 @@
 --       INFO), questions:index (sorted set: all questions, by id), questions:open (sorted set: open ones, by id),
 --       questions:closed (sorted set: closed ones by time of the end), questions:open_of (hash: session -> its open
 --       questions; session and ':bytes' -> bytes of their contents), questions:keys (hash: session and idempotency key -> question), questions:bytes (hash: all, open ->
---       bytes), drafts (hash: question and person -> text), drafts:people (hash: question -> people, each on a line),
---       consoles (hash: replica -> end of their time, consoles)
+--       bytes), drafts (hash: question and person -> text), drafts:people (hash: question -> people, each on a line)
 
 local OPEN_OF_SESSION_MAX, OPEN_MAX, DRAFTS_MAX = contract.OPEN_OF_SESSION_MAX, contract.OPEN_MAX, contract.DRAFTS_MAX
 local OPEN_BYTES_DIVISOR, SESSION_BYTES_DIVISOR = contract.OPEN_BYTES_DIVISOR, contract.SESSION_BYTES_DIVISOR
@@ -159,7 +158,7 @@ end
 --
 -- Input   question, session, idempotency key or '', record, content, frame, fields of the event
 -- Output  NEW; EXISTING and the record of the earlier question; or the bound that is reached
--- Keys    all of this file except consoles; those of the event log
+-- Keys    all of this file; those of the event log
 ops.ask = function()
   local id, session, name, record, content, head, event =
     read_text(), read_text(), read_text(), read_text(), read_text(), read_text(), read_text()
@@ -200,7 +199,7 @@ end
 -- Input   question, revision, record, 1 when it is open, time of the end, frame, fields of the event or '', 1 when it brings
 --         a notice; then the input of append, if it does
 -- Output  STORED, and the output of append if it was carried out; CHANGED and the record as it is; UNKNOWN
--- Keys    all of this file except consoles; those of the event log and of append
+-- Keys    all of this file; those of the event log and of append
 ops.update_question = function()
   local id, revision, record, is_open = read_text(), read_number(), read_text(), read_flag()
   local closed_at, head, event, has_notice = read_text(), read_text(), read_text(), read_flag()
@@ -270,7 +269,7 @@ end
 --
 -- Input   question, frame
 -- Output  1; 0 for an unknown one
--- Keys    all of this file except consoles
+-- Keys    all of this file
 ops.remove_question = function()
   local id, head = read_text(), read_text()
   local is_known = remove(id)
@@ -335,28 +334,4 @@ end
 ops.draft = function()
   local id, person = read_text(), read_text()
   return { call('HGET', key('drafts'), id .. person) or nil }
-end
-
--- exchange_consoles: replaces the consoles of the calling replica.
---
--- Input   its consoles (JSON) or '', milliseconds for which they count
--- Output  the consoles of each replica whose time is not over
--- Keys    consoles
-ops.exchange_consoles = function()
-  local own, ttl = read_text(), read_number()
-  if own == '' then
-    call('HDEL', key('consoles'), REPLICA)
-  else
-    call('HSET', key('consoles'), REPLICA, int_text(now + ttl) .. ' ' .. own)
-  end
-  local all, reply = call('HGETALL', key('consoles')), {}
-  for at = 1, #all, 2 do
-    local until_ms, consoles = string.match(all[at + 1], '^(%d+) (.*)$')
-    if tonumber(until_ms) > now then
-      reply[#reply + 1] = consoles
-    else
-      call('HDEL', key('consoles'), all[at])
-    end
-  end
-  return reply
 end

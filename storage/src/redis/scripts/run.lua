@@ -2,8 +2,9 @@
 
 -- Operations that store something new. A server without memory refuses them.
 local NEEDS_MEMORY = {
-  append = true, put_session = true, insert_protocol = true, reserve_key = true, put_cross_project_target = true, redrive = true,
+  append = true, put_session = true, reserve_key = true, put_cross_project_target = true, redrive = true,
   put_project = true, ask = true, update_question = true, put_draft = true, hold_yap = true,
+  put_record = true,
 }
 
 -- Sets the counts of the changed inboxes to what their queues and leases hold: an operation that failed half way may

@@ -1,4 +1,4 @@
-//! Questions to people, the drafts of their answers, yaps, and consoles (`scripts/questions.lua`, `scripts/yaps.lua`).
+//! Questions to people, the drafts of their answers, and yaps (`scripts/questions.lua`, `scripts/yaps.lua`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,8 +7,8 @@ use actors::{
     clock::Now,
     model::{ProjectEvent, Question, QuestionChange, QuestionContent, QuestionId, SessionName, ShownYap, Yap},
     storage::{
-        Append, Asked, ConsoleRecord, DraftPut, Op, QuestionStore, QuestionsFull, ReleasedYaps, SESSION_BYTES_DIVISOR,
-        StoreError, Updated, YapHeld, asked_bytes_max, events::fields_of,
+        Append, Asked, DraftPut, Op, QuestionStore, QuestionsFull, ReleasedYaps, SESSION_BYTES_DIVISOR, StoreError,
+        Updated, YapHeld, asked_bytes_max, events::fields_of,
     },
 };
 use deadpool_redis::redis::Value;
@@ -191,19 +191,6 @@ impl QuestionStore for RedisStore {
         let after = after.map_or_else(String::new, |after| after.min(1 << 53).to_string());
         let operation = Operation::new("yaps").text(after).bound(limit);
         self.run(operation, |_, mut reply| shown_yaps(&mut reply))
-    }
-
-    fn exchange_consoles(&self, own: Vec<ConsoleRecord>, ttl: Duration) -> Op<Vec<ConsoleRecord>> {
-        let operation = Operation::new("exchange_consoles").without_reading_inboxes();
-        let operation = if own.is_empty() {
-            operation.text("")
-        } else {
-            operation.json(&own)
-        };
-        self.run(operation.duration(ttl), |_, mut reply| {
-            let of_replicas: Vec<Vec<ConsoleRecord>> = reply.records()?;
-            Ok(of_replicas.into_iter().flatten().collect())
-        })
     }
 }
 

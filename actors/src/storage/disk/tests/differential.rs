@@ -275,7 +275,7 @@ impl DiskAndMemory {
     async fn claim(&self, session: usize, delivery_limit: u32) {
         let session = self.sessions[session];
         let (disk, memory) = self
-            .both(|store, now| store.claim(session, Claim::generate(), delivery_limit, now))
+            .both(|store, now| store.claim_session(session, Claim::generate(), delivery_limit, now))
             .await;
         assert_eq!(disk.released, memory.released);
     }
@@ -300,7 +300,7 @@ impl DiskAndMemory {
         for session in self.sessions {
             let memory = self.memory.open(&project);
             memory
-                .claim(session, Claim::generate(), u32::MAX, self.now)
+                .claim_session(session, Claim::generate(), u32::MAX, self.now)
                 .await
                 .unwrap();
         }

@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 
 use super::{SimulatedDisk, World, block_on, opened, restarted};
 use crate::{
-    model::{AuditQuery, BackendName, Headers, ProjectId, ProjectRecord, ProtocolName, QuestionId, SessionName},
-    storage::{DeadLetterQuery, EventQuery, Op, SessionKey, Storage, StoreError, TargetId, conformance::world::depth},
+    model::{AuditQuery, Headers, ProjectId, ProjectRecord, ProtocolName, QuestionId, SessionName},
+    storage::{DeadLetterQuery, EventQuery, Op, SessionKey, Storage, StoreError, Table, conformance::world::depth},
 };
 
 type Query = (&'static str, Op<()>);
@@ -28,7 +28,7 @@ fn queries(world: &World) -> Vec<Query> {
         ("kept_heartbeats", outcome(store.kept_heartbeats(now))),
         ("find_session", outcome(store.find_session(SessionKey::Id(world.bob)))),
         ("protocols", outcome(store.protocols())),
-        ("protocol", outcome(store.protocol(name, version))),
+        ("protocol", outcome(store.protocol(&name, &version))),
         ("depth", outcome(store.depth(world.bob))),
         ("peek", outcome(store.peek(world.bob, 9, usize::MAX))),
         ("message_statuses", outcome(store.message_statuses(vec![message], now))),
@@ -44,15 +44,10 @@ fn queries(world: &World) -> Vec<Query> {
         ("draft", outcome(store.draft(question, human))),
         ("release_yaps", outcome(store.release_yaps(Duration::ZERO, now))),
         ("yaps", outcome(store.yaps(None, 9))),
-        (
-            "claim_target",
-            outcome(store.claim_target(TargetId::of_address("a"), Duration::ZERO)),
-        ),
-        (
-            "backend_lists",
-            outcome(store.backend_lists(BackendName::parse("files").unwrap())),
-        ),
-        ("added_backends", outcome(store.added_backends())),
+        ("get", outcome(store.get(Table::Targets, "a".into()))),
+        ("keys", outcome(store.keys(Table::BackendLists, Vec::new()))),
+        ("list", outcome(store.list(Table::AddedBackends, Vec::new()))),
+        ("claims", outcome(store.claims("".into(), now))),
     ]
 }
 

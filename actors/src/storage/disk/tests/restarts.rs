@@ -5,17 +5,19 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{FutureExt, future::join_all};
 
 use super::{
-    super::records::{self, SYSTEM_SPACE, VERSION, kind},
+    super::{
+        codec::RecordReader,
+        records::{self, SYSTEM_SPACE, VERSION, key, kind, kind_of, read_key},
+    },
     SimulatedDisk, World, block_on, opened, restarted,
 };
 use crate::{
     clock::{Now, now},
     model::{
-        AuditEntry, AuditOutcome, AuditQuery, BackendName, DeadLetterReason, NewProject, ProjectConfig, ProjectId,
-        ProjectRecord,
+        AuditEntry, AuditOutcome, AuditQuery, DeadLetterReason, NewProject, ProjectConfig, ProjectId, ProjectRecord,
     },
     storage::{
-        Retention, Storage, TableChange, Unreported,
+        Before, RecordPut, Retention, Storage, Table, Unreported,
         conformance::world::{depth, done},
         disk::{DiskSettings, DiskStorage},
         state::entry::ReceiptKey,
@@ -178,10 +180,7 @@ fn projects_and_the_audit_log_survive_a_restart() {
 fn a_disk_of_a_later_version_is_refused() {
     let disk = SimulatedDisk::default();
     drop(opened(&disk));
-    disk.put(
-        records::key(SYSTEM_SPACE, kind::VERSION).0,
-        (VERSION + 1).to_be_bytes().to_vec(),
-    );
+    disk.put(key(SYSTEM_SPACE, kind::VERSION).0, (VERSION + 1).to_be_bytes().to_vec());
     let error = DiskStorage::open(disk, DiskSettings::default(), now()).expect_err("a later layout version");
     let told = format!(
         "the data have version {}, and this broker reads versions up to {VERSION}",
@@ -196,10 +195,7 @@ fn a_disk_of_an_earlier_version_gets_the_version_of_this_one() {
     drop(opened(&disk));
     let version = || disk.values_of(kind::VERSION);
     assert_eq!(version(), [VERSION.to_be_bytes()]);
-    disk.put(
-        records::key(SYSTEM_SPACE, kind::VERSION).0,
-        (VERSION - 1).to_be_bytes().to_vec(),
-    );
+    disk.put(key(SYSTEM_SPACE, kind::VERSION).0, (VERSION - 1).to_be_bytes().to_vec());
     drop(opened(&disk));
     assert_eq!(version(), [VERSION.to_be_bytes()]);
 }
@@ -236,10 +232,10 @@ fn dead_letters_are_reported_under_the_same_number_after_a_restart() {
         let mut world = World::new(&storage).await;
         let first = world.sends_dead_letter(world.bob).await;
         let storage = reopened(&disk, storage, &mut world);
-        let claimed = done(world.store.claim_unreported(world.now)).await;
+        let claimed = done(world.store.unreported()).await;
         let second = world.sends_dead_letter(world.bob).await;
         let storage = reopened(&disk, storage, &mut world);
-        let again = done(world.store.claim_unreported(world.now)).await;
+        let again = done(world.store.unreported()).await;
         let ids = |unreported: &Unreported| -> Vec<_> {
             let dead_letters = unreported.dead_letters.iter();
             dead_letters.map(|dead| dead.message.id).collect()
@@ -247,7 +243,7 @@ fn dead_letters_are_reported_under_the_same_number_after_a_restart() {
         assert_eq!((again.until, ids(&again)), (claimed.until, vec![first]));
         done(world.store.mark_reported(again.until.expect("a number"))).await;
         let _storage = reopened(&disk, storage, &mut world);
-        let next = done(world.store.claim_unreported(world.now)).await;
+        let next = done(world.store.unreported()).await;
         assert_eq!(ids(&next), [second], "what was reported is not reported again");
         assert!(next.until > again.until);
     });
@@ -263,56 +259,58 @@ fn dead_letters_of_an_earlier_version_are_not_reported() {
         world.sends_dead_letter(world.bob).await;
         disk.remove_first(kind::REPORT_PROGRESS);
         let _storage = reopened(&disk, storage, &mut world);
-        assert_eq!(done(world.store.claim_unreported(world.now)).await.until, None);
+        assert_eq!(done(world.store.unreported()).await.until, None);
         world.sends_dead_letter(world.bob).await;
-        let next = done(world.store.claim_unreported(world.now)).await;
+        let next = done(world.store.unreported()).await;
         assert_eq!(next.dead_letters.len(), 1);
     });
 }
 
 #[test]
-fn the_lists_of_backends_survive_a_restart_until_they_are_forgotten() {
+fn records_survive_a_restart_until_they_are_removed() {
     block_on(async {
         let disk = SimulatedDisk::default();
         let storage = opened(&disk);
         let mut world = World::new(&storage).await;
-        let names = ["docs", "github"].map(|name| BackendName::parse(name).expect("a valid name"));
-        for name in &names {
-            done(world.store.keep_backend_lists(name.clone(), Some(name.as_str().into()))).await;
+        let put = async |world: &World, table, key: &str, text: Option<&str>| {
+            let text = text.map(Arc::from);
+            let put = world.store.put_if(table, key.into(), Before::Any, text);
+            assert_eq!(done(put).await, RecordPut::Stored);
+        };
+        for table in Table::ALL {
+            put(&world, table, "docs", Some("{1}")).await;
+            put(&world, table, "gone", Some("{2}")).await;
         }
-        let storage = restarted(&disk, &mut world);
-        for name in &names {
-            let kept = done(world.store.backend_lists(name.clone())).await;
-            assert_eq!(kept.as_deref(), Some(name.as_str()));
+        let storage = reopened(&disk, storage, &mut world);
+        for table in Table::ALL {
+            let stored = done(world.store.list(table, Vec::new())).await;
+            assert_eq!(stored, [("docs".into(), "{1}".into()), ("gone".into(), "{2}".into())]);
+            put(&world, table, "gone", None).await;
         }
-        drop(storage);
-
-        let storage = opened(&disk);
-        let store = storage.open(&world.project);
-        done(store.retain_backend_lists(vec![names[0].clone()])).await;
-        drop((store, storage));
-        assert_eq!(disk.values_of(kind::BACKEND_LISTS), [b"docs"]);
+        let _storage = reopened(&disk, storage, &mut world);
+        for table in Table::ALL {
+            let stored = done(world.store.list(table, Vec::new())).await;
+            assert_eq!(stored, [("docs".into(), "{1}".into())]);
+            assert_eq!(disk.values_of(kind_of(table)), [b"{1}"]);
+        }
     });
 }
 
+/// Records of the layouts 1 to 5 as they are on a disk.
 #[test]
-fn added_backends_survive_a_restart_until_they_are_removed() {
-    block_on(async {
-        let disk = SimulatedDisk::default();
-        let storage = opened(&disk);
-        let mut world = World::new(&storage).await;
-        let name = BackendName::parse("docs").expect("a valid name");
-        let table = |text: &str| Some(Arc::from(text));
-        let change = |world: &World, before, after| world.store.change_added_backend(name.clone(), before, after);
-        assert_eq!(done(change(&world, None, table("{1}"))).await, TableChange::Stored);
-        let storage = reopened(&disk, storage, &mut world);
-        let stored = done(world.store.added_backends()).await;
-        assert_eq!(stored, [(name.clone(), "{1}".into())]);
-        assert_eq!(done(change(&world, table("{1}"), None)).await, TableChange::Stored);
-        let _storage = reopened(&disk, storage, &mut world);
-        assert_eq!(done(world.store.added_backends()).await, []);
-        assert_eq!(disk.values_of(kind::ADDED_BACKEND), Vec::<Vec<u8>>::new());
-    });
+fn records_of_earlier_versions_are_read() {
+    let space: u8 = 7;
+    for (table, kind, of) in [
+        (Table::AddedBackends, 29, &b"docs"[..]),
+        (Table::BackendLists, 28, b"docs"),
+        (Table::Targets, 27, &[0xff; 16]),
+    ] {
+        let expected = [&[0, 0, 0, space, kind][..], of].concat();
+        assert_eq!(key(space.into(), kind_of(table)).rest(of).0, expected, "{table:?}");
+    }
+    let of_protocol = key(space.into(), 11).text("chat").rest(b"1.10.0").0;
+    let mut reader = RecordReader(&of_protocol[5..]);
+    assert_eq!(read_key(Table::Protocols, &mut reader), Ok(b"chat 1.10.0".to_vec()));
 }
 
 #[test]
