@@ -22,6 +22,7 @@ const FOLDERS: &[&str] = &[
     "lens/src",
     "load",
     "oracle",
+    "rest",
     "schema/src",
     "src",
     "storage/src",
@@ -327,7 +328,7 @@ impl Source {
 
     fn is_product(&self) -> bool {
         let folder = self.path.split('/').next().unwrap_or_default();
-        ["actors", "api", "cli", "common", "front", "lens", "schema", "src", "storage"].contains(&folder)
+        ["actors", "api", "cli", "common", "front", "lens", "rest", "schema", "src", "storage"].contains(&folder)
             && !self.path.starts_with("actors/tests/")
     }
 

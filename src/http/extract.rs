@@ -9,13 +9,13 @@ use actix_web::{
 };
 use actors::{clock::now, model::BrokerError};
 use futures_util::future::LocalBoxFuture;
+use rest::series::{STEP_SECONDS, WINDOW_SECONDS};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     backpressure::{self, BODY_LEN_MAX},
     state::StateData,
 };
-use crate::metrics::{STEP_SECONDS, WINDOW_SECONDS};
 use api::{
     admin::Administration,
     auth::Identity,

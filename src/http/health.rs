@@ -6,7 +6,11 @@ use actix_web::{
     web,
 };
 use actors::{clock::mono_ms, storage::StorageHealth};
-use serde::{Deserialize, Serialize};
+use rest::{
+    stats::{HealthStatus, StorageCondition, Warning},
+    words,
+};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
@@ -16,8 +20,7 @@ use super::{
     resource::Resource,
     state::{HttpState, Ready, StateData},
 };
-use crate::metrics::Warning;
-use api::{admin::schemas, auth::METADATA_PATH, problem::Problem};
+use api::{auth::METADATA_PATH, problem::Problem};
 
 /// Bytes of the answer of another replica.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -92,52 +95,20 @@ pub struct Health {
     config_error: Option<String>,
 }
 
-/// How well the broker works, which is how well its storage works.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct StorageCondition {
-    status: HealthStatus,
-    /// Null while the broker starts.
-    #[schema(required)]
-    storage_backend: Option<String>,
-    /// The durability that the storage promises.
-    #[schema(required)]
-    storage_durability: Option<String>,
-    /// Why the status is not `healthy`, where the storage is the cause.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    storage_problem: Option<String>,
-}
-
-/// `degraded`: the broker works with restrictions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum HealthStatus {
-    Healthy,
-    Degraded,
-    Unhealthy,
-}
-
-impl StorageCondition {
-    /// The present condition of this replica.
-    pub fn of(state: &HttpState) -> Self {
-        let (status, storage_problem) = match state.condition() {
-            Some(StorageHealth::Healthy) => (HealthStatus::Healthy, None),
-            Some(StorageHealth::Degraded(why)) => (HealthStatus::Degraded, Some(why)),
-            Some(StorageHealth::Unavailable(why)) => (HealthStatus::Unhealthy, Some(why)),
-            None => (HealthStatus::Unhealthy, None),
-        };
-        let storage = state.ready.get().map(|ready| ready.broker.storage());
-        Self {
-            status,
-            storage_backend: storage.map(|storage| storage.name().to_owned()),
-            storage_durability: storage.map(|storage| storage.durability()),
-            storage_problem,
-        }
-    }
-
-    /// The worse one of two replicas.
-    pub fn worse(self, other: Self) -> Self {
-        if other.status > self.status { other } else { self }
+/// The present condition of this replica.
+pub fn storage_condition(state: &HttpState) -> StorageCondition {
+    let (status, storage_problem) = match state.condition() {
+        Some(StorageHealth::Healthy) => (HealthStatus::Healthy, None),
+        Some(StorageHealth::Degraded(why)) => (HealthStatus::Degraded, Some(why)),
+        Some(StorageHealth::Unavailable(why)) => (HealthStatus::Unhealthy, Some(why)),
+        None => (HealthStatus::Unhealthy, None),
+    };
+    let storage = state.ready.get().map(|ready| ready.broker.storage());
+    StorageCondition {
+        status,
+        storage_backend: storage.map(|storage| storage.name().to_owned()),
+        storage_durability: storage.map(|storage| storage.durability()),
+        storage_problem,
     }
 }
 
@@ -151,7 +122,7 @@ pub async fn health(state: StateData, request: HttpRequest) -> HttpResponse {
         let others = replicas::ask_others(&request, ANSWER_BYTES_MAX).await;
         state.silent.set(others.partial.len());
     }
-    let storage = StorageCondition::of(&state);
+    let storage = storage_condition(&state);
     let code = match storage.status {
         HealthStatus::Unhealthy => StatusCode::SERVICE_UNAVAILABLE,
         HealthStatus::Healthy | HealthStatus::Degraded => StatusCode::OK,
@@ -221,9 +192,9 @@ pub struct Security<'a> {
 #[derive(Serialize, ToSchema)]
 struct CallerView<'a> {
     name: &'a str,
-    #[schema(value_type = schemas::CallerScope)]
+    #[schema(value_type = words::CallerScope)]
     scope: &'static str,
-    #[schema(value_type = schemas::ProjectId)]
+    #[schema(value_type = words::ProjectId)]
     project_id: &'a str,
 }
 

@@ -2,7 +2,7 @@
 
 use actors::locked::Locked;
 
-use crate::metrics::{SessionStats, Stats};
+use rest::stats::{SessionStats, Stats};
 
 /// Sessions from which on the figures are kept. Reading them takes about 0.15 µs for each, and anyone may ask for
 /// `/health`.

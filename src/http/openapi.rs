@@ -17,8 +17,8 @@ use super::{
     answer_link,
     api::{
         added_backends, answering, audit, backends, compatibility, dead_letters, desk, desk_messages, events, flow,
-        history, log_level, login, messages, open_calls, projects, protocols, questions, schemas as documented,
-        sessions, settings, stats, threads, tree, yaps,
+        history, log_level, login, messages, open_calls, projects, protocols, questions, sessions, settings, stats,
+        threads, tree, yaps,
     },
     dashboard, docs, health, metrics,
     problem_body::ProblemBody,
@@ -55,7 +55,7 @@ use api::problem;
         added_backends::enable, added_backends::disable,
         stats::show, settings::show, audit::list, tree::tree, log_level::show, log_level::change, metrics::metrics,
     ),
-    components(schemas(ProblemBody, documented::SessionStatusFilter)),
+    components(schemas(ProblemBody, rest::sessions::SessionStatusFilter)),
     modifiers(&SecuritySchemes, &CommonRefusals),
     security(("key" = []), ("bearer" = [])),
     tags(
@@ -317,6 +317,14 @@ mod tests {
             .into_iter()
             .map(|(path, method, _)| format!("{} {path}", method.to_uppercase()));
         assert_eq!(served, described.collect());
+    }
+
+    /// Of two types with one name, the document would have one.
+    #[test]
+    fn outcomes_of_messages_and_of_the_audit_have_schemas_of_their_own() {
+        let schemas = &described()["components"]["schemas"];
+        assert_eq!(schemas["Outcome"]["enum"][1], "blocked");
+        assert_eq!(schemas["AuditOutcome"]["enum"][1], "refused");
     }
 
     #[test]

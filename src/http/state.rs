@@ -7,13 +7,14 @@ use std::sync::{
 
 use actix_web::web;
 use actors::{broker::BrokerHandle, clock::mono_ms, locked::Locked, model::BrokerError, storage::StorageHealth};
+use rest::stats::{Stats, Warning};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{events::Followers, kept_totals::KeptTotals, last_silent::LastSilent};
 use crate::{
     edge::Admission,
-    metrics::{Metrics, Problems, Stats, Warning, warnings},
+    metrics::{Metrics, Problems, warnings},
     targets::LinkSigner,
     transport::TransportContext,
 };

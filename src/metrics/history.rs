@@ -5,8 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use actors::{metrics::MessageCounts, model::ProjectId, project::ProjectFigures};
-
-use super::{
+use rest::{
     series::{Combine, FIGURES, STEP_SECONDS, Series, WINDOW_SECONDS},
     stats::ProcessStats,
 };

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::stats::ProcessStats;
+use rest::stats::ProcessStats;
 
 /// Figures of the process.
 #[derive(Clone, Copy, Debug, Default)]

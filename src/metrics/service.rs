@@ -15,6 +15,13 @@ use actors::{
     project::{MailboxFigures, ProjectFigures, ProjectHandle},
     storage::{StorageHealth, Usage},
 };
+use rest::{
+    series::Series,
+    stats::{
+        BackendStats, BrokerStats, ConnectionStats, DeskStats, InboxStats, Latency, ReplicaStats, SessionStats, Stats,
+        StorageStats,
+    },
+};
 
 use super::{
     backends::put_backends,
@@ -24,11 +31,6 @@ use super::{
     history::{History, Point},
     process::ProcessFigures,
     requests,
-    series::Series,
-    stats::{
-        BackendStats, BrokerStats, ConnectionStats, DeskStats, InboxStats, Latency, ReplicaStats, SessionStats, Stats,
-        StorageStats,
-    },
 };
 
 /// The label value of all projects that are not shown by name.

@@ -1,22 +1,6 @@
 //! What an operator should look at: one list for `/health`, the statistics, `status`, `top` and `doctor`.
 
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
-use super::stats::Stats;
-
-/// Something that needs attention. It has counts and no names, because `/health` shows it to every caller.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Warning {
-    /// `storage`, `configuration`, `replica_silent`, `backend_failed`, `questions_unseen` or `inbox_nearly_full`.
-    pub code: String,
-    /// How many there are.
-    pub count: u64,
-    /// What is wrong.
-    pub text: String,
-    /// What to do about it, with a command where one exists.
-    pub cure: String,
-}
+use rest::stats::{Stats, Warning};
 
 /// What a replica knows besides its figures.
 #[derive(Clone, Copy, Debug, Default)]

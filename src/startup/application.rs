@@ -17,6 +17,7 @@ use actors::{
     storage::{ReplicaDirectory, Storage},
     trace,
 };
+use rest::stats::Warning;
 use tokio::sync::{Notify, watch};
 
 use super::{
@@ -36,7 +37,7 @@ use crate::{
     gateway::Watch,
     hops,
     http::{HttpState, KeptTotals, LastSilent, Lifecycle, Ready, SettingView},
-    metrics::{Metrics, TransportFigures, Warning},
+    metrics::{Metrics, TransportFigures},
     targets::LinkSigner,
     transport::{
         Connections, TransportContext,

@@ -6,12 +6,10 @@ use actix_rt::task::JoinHandle;
 use actix_web::{App, HttpServer, dev::ServerHandle, middleware::from_fn, web};
 use actors::{clock::now, idle};
 
-use crate::{
-    http::{self, HttpState, OwnPort},
-    metrics::STEP_SECONDS,
-};
+use crate::http::{self, HttpState, OwnPort};
 use common::config::Config;
 use common::listen;
+use rest::series::STEP_SECONDS;
 
 /// Connections of scrapers at once.
 const CONNECTIONS_MAX: usize = 64;

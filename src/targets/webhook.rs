@@ -73,8 +73,15 @@ impl Target for Webhook {
 
 /// The event as JSON: its type, its id, when it happened, and the question as it is now.
 fn body_of(news: &News) -> Value {
-    let mut data = record_view(&news.question, Some(&news.content), false);
+    let mut data = json!(record_view(&news.question, Some(&news.content), false));
     data["project_id"] = json!(news.project);
+    // What changes without a change of the question is not in the event.
+    if let Some(data) = data.as_object_mut() {
+        data.remove("position");
+    }
+    if let Some(asker) = data["asker"].as_object_mut() {
+        asker.retain(|member, _| member == "session_id" || member == "name");
+    }
     json!({
         "type": format!("question.{}", news.change.as_str()),
         "id": news.id,

@@ -11,10 +11,11 @@ use sources::Sources;
 type Layers = &'static [(&'static str, &'static [&'static str])];
 
 /// The crates, by the folder of their sources. A crate without layers is one room.
-const CRATES: [(&str, Option<Layers>); 9] = [
+const CRATES: [(&str, Option<Layers>); 10] = [
     ("schema/src", None),
     ("lens/src", Some(LENS)),
     ("actors/src", Some(ACTORS)),
+    ("rest/src", None),
     ("storage/src", None),
     ("common/src", Some(COMMON)),
     ("api/src", Some(API)),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::broadcast::{self, error::RecvError};
+use utoipa::ToSchema;
 
 use crate::model::{ConsoleId, Question, SessionName, ShownYap};
 
@@ -36,7 +37,8 @@ pub enum DeskEvent {
 }
 
 /// Whether a person is at a console.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
+#[schema(rename_all = "lowercase")]
 pub enum Presence {
     /// The person did something in the last 5 minutes.
     Present,

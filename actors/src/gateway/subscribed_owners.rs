@@ -86,7 +86,7 @@ mod tests {
         let task = kept.tasks.subscribe(7, "1").unwrap();
         drop(kept);
         let _instance = subscribed.of(Some(&Arc::from("last")));
-        assert_eq!(subscribed.owners.lock().unwrap().len(), 2);
+        assert_eq!(subscribed.owners.lock().len(), 2);
         drop(task);
     }
 

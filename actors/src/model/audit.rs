@@ -1,6 +1,7 @@
 //! Entries of the audit log.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::ProjectId;
@@ -29,7 +30,7 @@ pub struct AuditEntry {
 }
 
 /// Whether an action was done or refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditOutcome {
     /// The action was done.

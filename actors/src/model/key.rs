@@ -13,6 +13,7 @@ use std::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
+use utoipa::ToSchema;
 
 pub use human::KeyHuman;
 
@@ -235,7 +236,8 @@ pub struct KeyRecord {
 }
 
 /// The status of a key at some time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(rename_all = "lowercase")]
 pub enum KeyStatus {
     Active,
     /// Still valid, for the grace period of its rotation.

@@ -20,6 +20,7 @@ use std::{
 use bytes::BufMut;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use utoipa::ToSchema;
 
 pub use excerpt::excerpt;
 pub use fragments::EnvelopeFragments;
@@ -69,7 +70,7 @@ impl DeliveryStatus {
 }
 
 /// Why the broker gave a message up for one recipient.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadLetterReason {
     Expired,

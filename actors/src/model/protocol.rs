@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 use semver::Version;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::{BrokerError, SessionId};
 
@@ -69,7 +70,7 @@ impl<'de> Deserialize<'de> for ProtocolName {
 }
 
 /// A messaging pattern that a protocol is meant for: an entry of its `capabilities`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
     /// One sender, one recipient.

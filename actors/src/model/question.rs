@@ -14,6 +14,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 pub use answer::{Answer, AnswerPart, AnsweredBy, Via};
 pub use check::ANSWER_BYTES_MAX;
@@ -96,7 +97,7 @@ pub struct Asker {
 }
 
 /// How soon a question is to be answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Urgency {
     Low,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
+use utoipa::ToSchema;
 
 use super::{Capabilities, Owner, ProjectId, SessionId, SessionName, WakePreference};
 
@@ -173,7 +174,7 @@ impl SessionRecord {
 }
 
 /// The presence of a session, derived from its last heartbeat; never stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionStatus {
     /// Seen within `stale_after`.

@@ -1,9 +1,10 @@
 //! How many of the broker's own tools a caller is listed.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The tools that a caller is listed, from the fewest to all. A tool can be called by its name whether it is listed or not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolSet {
     /// To join, send, receive, acknowledge and ask.

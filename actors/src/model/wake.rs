@@ -1,6 +1,7 @@
 //! Waking an agent: what it allows, the ways in which its client can be reached, and what became of it.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{MailSummary, Priority};
 
@@ -166,7 +167,7 @@ impl From<QuietHours> for String {
 }
 
 /// A way in which the client of an agent can be asked to begin a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Rung {
     /// The inbox socket of Claude Code.
@@ -310,7 +311,7 @@ pub struct WakeRecord {
 }
 
 /// What an agent does, as far as its client tells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Activity {
     /// The client does not tell.

@@ -3,9 +3,8 @@
 //! Each verb checks the caller's scope, performs the change and records it in the audit. It knows neither HTTP nor MCP.
 
 mod backends;
-pub mod schemas;
 mod sessions;
-pub mod views;
+mod views;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -20,9 +19,12 @@ use actors::{
 use uuid::Uuid;
 
 use crate::auth::{Audit, AuditedAction, Identity};
-use views::{
-    AuditLine, AuditPage, ChangedProject, Counts, CreatedKey, CreatedProject, GrantRevoked, Granted, Grants, Key, Keys,
-    NewApiKey, Permission, Project, ProjectInfo, Projects, RevokedKey, RevokedKeys, RotatedKeys,
+use rest::{
+    projects::{
+        AuditPage, ChangedProject, Counts, CreatedKey, CreatedProject, GrantRevoked, Granted, Grants, Keys, Project,
+        ProjectInfo, Projects, RevokedKeys, RotatedKeys,
+    },
+    words::ApiKey,
 };
 
 /// Longest time that a rotated key stays valid in addition to its replacement.
@@ -96,8 +98,8 @@ impl Administration {
         self.audited(by, act, allowed, async move |broker| {
             let (record, made) = broker.create_project(wanted).await?;
             Ok(CreatedProject {
-                project: Project::of(&record),
-                api_keys: vec![NewApiKey::from(&made)],
+                project: views::project(&record),
+                api_keys: vec![views::new_key(&made)],
             })
         })
         .await
@@ -131,7 +133,7 @@ impl Administration {
         let record = record.ok_or(BrokerError::ProjectNotFound)?;
         if !sees_all_of(by, &record) {
             return Ok(ProjectInfo {
-                project: Project::public_view(&record),
+                project: views::public_project(&record),
                 counts: None,
                 permissions: None,
                 more_permissions: false,
@@ -152,9 +154,9 @@ impl Administration {
                     .count(),
             }),
         };
-        let (permissions, more_permissions) = Permission::page_of(&record, None);
+        let (permissions, more_permissions) = views::permissions(&record, None);
         Ok(ProjectInfo {
-            project: Project::of(&record),
+            project: views::project(&record),
             counts,
             permissions: Some(permissions),
             more_permissions,
@@ -180,7 +182,7 @@ impl Administration {
             async move |broker| {
                 let record = broker.change_project(&id, changes).await?;
                 Ok(ChangedProject {
-                    project: Project::of(&record),
+                    project: views::project(&record),
                 })
             },
         )
@@ -212,7 +214,7 @@ impl Administration {
         let record = self.record(id)?;
         let now_ms = now().unix_ms;
         let keyring = self.broker.keyring();
-        let keys = record.keys.iter().map(|key| Key::of(key, keyring, now_ms)).collect();
+        let keys = record.keys.iter().map(|key| views::key(key, keyring, now_ms)).collect();
         Ok(Keys { keys })
     }
 
@@ -230,8 +232,8 @@ impl Administration {
             let key = record.keys.iter().find(|key| key.id == made.id);
             let key = key.ok_or(BrokerError::unavailable())?;
             Ok(CreatedKey {
-                key: Key::of(key, broker.keyring(), now().unix_ms),
-                api_key: made.key.reveal().to_owned(),
+                key: views::key(key, broker.keyring(), now().unix_ms),
+                api_key: ApiKey(made.key.reveal().to_owned()),
             })
         })
         .await
@@ -249,7 +251,7 @@ impl Administration {
         self.audited(by, act, allowed, async move |broker| {
             let at_ms = broker.revoke_key(&id, key.clone()).await?;
             Ok(RevokedKeys {
-                revoked: vec![RevokedKey::new(&key, at_ms)],
+                revoked: vec![views::revoked_key(&key, at_ms)],
             })
         })
         .await
@@ -274,8 +276,8 @@ impl Administration {
             let rotated = broker.rotate_keys(&id, key.as_ref(), millis(grace)).await?;
             let revoked = rotated.retired.iter();
             Ok(RotatedKeys {
-                api_keys: rotated.issued.iter().map(NewApiKey::from).collect(),
-                revoked: revoked.map(|(key, at_ms)| RevokedKey::new(key, *at_ms)).collect(),
+                api_keys: rotated.issued.iter().map(views::new_key).collect(),
+                revoked: revoked.map(|(key, at_ms)| views::revoked_key(key, *at_ms)).collect(),
             })
         })
         .await
@@ -287,7 +289,7 @@ impl Administration {
     /// `forbidden` or `project_not_found`.
     pub fn grants(&self, by: &Arc<Identity>, id: &ProjectId, after: Option<&ProjectId>) -> Result<Grants> {
         self.check_project(by, id, Scope::Observer)?;
-        let (grants, more) = Permission::page_of(&*self.record(id)?, after);
+        let (grants, more) = views::permissions(&*self.record(id)?, after);
         let last = grants.last().filter(|_| more);
         Ok(Grants {
             next_cursor: last.map(|last| last.target_project_id.clone()),
@@ -320,7 +322,7 @@ impl Administration {
                 message_rate_limit,
                 granted_at_ms: now().unix_ms,
             };
-            let permission = Permission::of(&target, &grant);
+            let permission = views::permission(&target, &grant);
             broker.grant(&id, target.clone(), grant).await?;
             let warnings = cross_project_warnings(broker, sees_all, &id, &target);
             Ok(Granted { permission, warnings })
@@ -404,7 +406,7 @@ impl Administration {
             limit: limit + 1,
         };
         let entries = self.broker.audit(query).await?;
-        let (mut lines, mut more) = views::page(entries.iter().map(|entry| AuditLine::from(&**entry)));
+        let (mut lines, mut more) = views::page(entries.iter().map(|entry| views::audit_line(entry)));
         more |= lines.len() > limit;
         lines.truncate(limit);
         let next_cursor = lines.last().filter(|_| more).map(|last| last.id.clone());
@@ -489,9 +491,9 @@ fn sees_all_of(by: &Identity, record: &ProjectRecord) -> bool {
 
 fn view(by: &Identity, record: &ProjectRecord) -> Project {
     if sees_all_of(by, record) {
-        Project::of(record)
+        views::project(record)
     } else {
-        Project::public_view(record)
+        views::public_project(record)
     }
 }
 

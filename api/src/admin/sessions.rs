@@ -6,12 +6,10 @@ use actors::{
     model::{BrokerError, MissingSession, Scope, SessionId},
     session::Member,
 };
+use rest::sessions::{EndedSession, SessionEnd};
 
 use super::{Administration, Result, audited_action};
-use crate::{
-    admin::views::{EndedSession, SessionEnd},
-    auth::Identity,
-};
+use crate::auth::Identity;
 
 impl Administration {
     /// Disconnects a session: its live connection at this replica is closed, name and inbox stay. Returns whether it
@@ -27,8 +25,9 @@ impl Administration {
         self.audited(by, act, Ok(()), async move |_| {
             let (was_connected, waiting) = project.close_connection(&member).await?;
             let view = EndedSession {
+                session_id: member.record.id.to_string(),
                 queue_size: Some(waiting),
-                ..EndedSession::new(member.record.id, SessionEnd::Disconnected)
+                ..EndedSession::default()
             };
             Ok((view, was_connected))
         })
@@ -48,8 +47,10 @@ impl Administration {
         self.audited(by, act, Ok(()), async move |_| {
             let dead_letters = project.forget_session(session).await?;
             Ok(EndedSession {
+                session_id: session.to_string(),
+                status: SessionEnd::Ended,
                 dead_letters: Some(dead_letters),
-                ..EndedSession::new(session, SessionEnd::Ended)
+                ..EndedSession::default()
             })
         })
         .await

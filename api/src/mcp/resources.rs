@@ -206,7 +206,7 @@ fn read_backend(caller: &ToolCaller, name: &str, part: BackendPart) -> Option<Va
     let shown = match part {
         BackendPart::Itself => {
             let backend = backends::find(project, name).ok()?;
-            serde_json::to_value(backends::Backend::of(&backend, caller.may_administer()))
+            serde_json::to_value(backends::backend_view(&backend, caller.may_administer()))
         }
         BackendPart::Log => serde_json::to_value(backends::log(project, name, 0).ok()?),
     };
@@ -220,7 +220,7 @@ fn read_one(caller: &ToolCaller, uri: &str) -> Option<Value> {
     if let Some(rest) = uri.strip_prefix("broker://protocols/") {
         let (name, version) = rest.split_once('/')?;
         let protocol = caller.project.protocol(name, version).ok()?;
-        return Some(protocols::protocol_json(&protocol.record, true));
+        return serde_json::to_value(protocols::protocol_view(&protocol.record, true)).ok();
     }
     let member = caller.known_session(inbox_session_id(uri)?)?;
     Some(inbox_json(caller, &member))

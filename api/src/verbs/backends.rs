@@ -8,10 +8,9 @@ use actors::{
     model::{BackendAddress, BackendEra, BackendFailure, BrokerError},
     project::ProjectHandle,
 };
-use serde::Serialize;
+use rest::backends::{Backend, BackendLine, BackendLines, BackendTool, BackendTools, Backends};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
 
 /// Lines of a log that one answer has, at most.
 pub const LOG_LINES_MAX: usize = 1_000;
@@ -30,113 +29,6 @@ const SUMMARY: [&str; 11] = [
     "calls",
     "failures",
 ];
-
-/// A backend of the gateway.
-#[derive(Serialize, ToSchema)]
-pub struct Backend {
-    name: String,
-    /// `file`: the configuration file has it. `added`: an administrator has added it.
-    origin: &'static str,
-    /// `idle`, `starting`, `ready`, `backoff`, `failed`, `disabled` or `stopping`.
-    state: &'static str,
-    /// Since when it is in this state.
-    #[schema(format = "date-time")]
-    since: String,
-    /// Why it is in this state, or what it ended with before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    reason: Option<String>,
-    /// When it is started again, in milliseconds from now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    retry_after_ms: Option<u64>,
-    /// The program or the URL; for administrators with its arguments, which may hold secrets.
-    address: String,
-    /// `legacy` or `modern`, once its handshake has shown it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    era: Option<&'static str>,
-    /// The protocol version that is spoken with it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    protocol_version: Option<String>,
-    /// What it calls itself: name and version.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    server: Option<String>,
-    /// The process group, while it runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pid: Option<u32>,
-    /// Its processes that run: one, or more while it is replaced, or if not all callers share one.
-    processes: usize,
-    /// Tools that it offers, those left out by `allow` and `deny` included.
-    tools: usize,
-    prompts: usize,
-    resources: usize,
-    /// What it lists, or should list, and clients are not offered, with the reason: at most 20, and the number of the others.
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    #[schema(value_type = Vec<String>)]
-    list_problems: Arc<[String]>,
-    /// Calls that ended with a result.
-    calls: u64,
-    /// Calls that ended with an error, of the backend or of the gateway.
-    failures: u64,
-    /// Calls that are open, waiting ones included and parked ones not.
-    open_calls: usize,
-    /// Calls that wait for their turn.
-    waiting_calls: usize,
-    /// Starts of its process since the start of the broker.
-    starts: u64,
-    /// Messages of it that reached no caller, by reason.
-    dropped: BTreeMap<&'static str, u64>,
-}
-
-/// The backends of the project.
-#[derive(Serialize, ToSchema)]
-pub struct Backends {
-    /// Sorted by name.
-    backends: Vec<Backend>,
-}
-
-/// A tool of a backend with the name that clients see.
-#[derive(Serialize, ToSchema)]
-pub struct BackendTool {
-    /// The backend's own name.
-    tool: String,
-    /// The name in the list of all tools; absent if the tool is not offered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    name: Option<String>,
-    /// Names have no prefix, but this one has, because others have the same name. Absent otherwise.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    ambiguous: bool,
-    /// Bytes of its definition, as the backend has sent it.
-    bytes: usize,
-}
-
-/// The tools of a backend.
-#[derive(Serialize, ToSchema)]
-pub struct BackendTools {
-    tools: Vec<BackendTool>,
-}
-
-/// A line that a backend has written to stderr.
-#[derive(Serialize, ToSchema)]
-pub struct BackendLine {
-    number: u64,
-    #[schema(format = "date-time")]
-    at: String,
-    text: String,
-}
-
-/// The last lines of a backend.
-#[derive(Serialize, ToSchema)]
-pub struct BackendLines {
-    lines: Vec<BackendLine>,
-    /// The number of the next line.
-    next: u64,
-}
 
 /// The backends of a project with their routing table; none where it has no gateway.
 pub(super) fn offered(project: &ProjectHandle) -> Arc<Offered> {
@@ -164,7 +56,7 @@ pub fn list(project: &ProjectHandle, shows_arguments: bool) -> Backends {
         backends: offered(project)
             .backends
             .iter()
-            .map(|backend| Backend::of(backend, shows_arguments))
+            .map(|backend| backend_view(backend, shows_arguments))
             .collect(),
     }
 }
@@ -199,7 +91,7 @@ pub fn summaries(project: &ProjectHandle) -> Vec<Value> {
 
 fn summary_of(backend: &BackendShared) -> Value {
     // A plain object always serializes.
-    let mut backend = serde_json::to_value(Backend::of(backend, false)).unwrap_or_default();
+    let mut backend = serde_json::to_value(backend_view(backend, false)).unwrap_or_default();
     if let Some(members) = backend.as_object_mut() {
         members.retain(|name, _| SUMMARY.contains(&name.as_str()));
     }
@@ -263,50 +155,52 @@ pub fn log(project: &ProjectHandle, name: &str, from: u64) -> Result<BackendLine
     })
 }
 
-impl Backend {
-    /// A backend as it is now. Arguments, and those of a URL, may hold secrets.
-    pub fn of(backend: &BackendShared, shows_arguments: bool) -> Self {
-        let (view, counters) = (backend.view(), &backend.counters);
-        let lists = view.lists.as_deref();
-        let len = |kind| lists.map_or(0, |lists| lists.of(kind).len());
-        let is_retried = view.link.is_none() && view.state != actors::gateway::BackendState::Starting;
-        let retry_at = view.retry_at_ms.filter(|_| is_retried);
-        Self {
-            name: backend.name.to_string(),
-            origin: view.config.origin.as_str(),
-            state: view.state.as_str(),
-            since: rfc3339_text(view.since_ms),
-            reason: view.reason.clone(),
-            retry_after_ms: retry_at.map(|at| at.saturating_sub(now().mono_ms)),
-            address: match &view.config.address {
-                BackendAddress::Command { command, args, .. } => args
-                    .iter()
-                    .filter(|_| shows_arguments)
-                    .fold(command.clone(), |line, argument| format!("{line} {argument}")),
-                BackendAddress::Url { url, .. } if shows_arguments => url.clone(),
-                BackendAddress::Url { url, .. } => url.split(['?', '#']).next().unwrap_or_default().to_owned(),
-            },
-            era: view.link.as_ref().map(|link| match link.era() {
-                BackendEra::Legacy => "legacy",
-                BackendEra::Modern => "modern",
-            }),
-            protocol_version: view.server.as_ref().map(|server| server.protocol_version.clone()),
-            server: view
-                .server
-                .as_ref()
-                .map(|server| format!("{} {}", server.name, server.version)),
-            pid: view.pid,
-            processes: counters.processes.load(Ordering::Relaxed),
-            tools: len(ListKind::Tools),
-            prompts: len(ListKind::Prompts),
-            resources: len(ListKind::Resources),
-            list_problems: Arc::clone(&view.list_problems),
-            calls: counters.answered(),
-            failures: counters.failed(),
-            open_calls: counters.open.load(Ordering::Relaxed),
-            waiting_calls: backend.waiting_len(),
-            starts: counters.starts(),
-            dropped: counters.dropped().into_iter().collect(),
-        }
+/// A backend as it is now. Arguments, and those of a URL, may hold secrets.
+pub fn backend_view(backend: &BackendShared, shows_arguments: bool) -> Backend {
+    let (view, counters) = (backend.view(), &backend.counters);
+    let lists = view.lists.as_deref();
+    let len = |kind| lists.map_or(0, |lists| lists.of(kind).len());
+    let is_retried = view.link.is_none() && view.state != actors::gateway::BackendState::Starting;
+    let retry_at = view.retry_at_ms.filter(|_| is_retried);
+    Backend {
+        name: backend.name.to_string(),
+        origin: view.config.origin.as_str().to_owned(),
+        state: view.state.as_str().to_owned(),
+        since: rfc3339_text(view.since_ms),
+        reason: view.reason.clone(),
+        retry_after_ms: retry_at.map(|at| at.saturating_sub(now().mono_ms)),
+        address: match &view.config.address {
+            BackendAddress::Command { command, args, .. } => args
+                .iter()
+                .filter(|_| shows_arguments)
+                .fold(command.clone(), |line, argument| format!("{line} {argument}")),
+            BackendAddress::Url { url, .. } if shows_arguments => url.clone(),
+            BackendAddress::Url { url, .. } => url.split(['?', '#']).next().unwrap_or_default().to_owned(),
+        },
+        era: view.link.as_ref().map(|link| match link.era() {
+            BackendEra::Legacy => "legacy".to_owned(),
+            BackendEra::Modern => "modern".to_owned(),
+        }),
+        protocol_version: view.server.as_ref().map(|server| server.protocol_version.clone()),
+        server: view
+            .server
+            .as_ref()
+            .map(|server| format!("{} {}", server.name, server.version)),
+        pid: view.pid,
+        processes: counters.processes.load(Ordering::Relaxed),
+        tools: len(ListKind::Tools),
+        prompts: len(ListKind::Prompts),
+        resources: len(ListKind::Resources),
+        list_problems: view.list_problems.to_vec(),
+        calls: counters.answered(),
+        failures: counters.failed(),
+        open_calls: counters.open.load(Ordering::Relaxed),
+        waiting_calls: backend.waiting_len(),
+        starts: counters.starts(),
+        dropped: counters
+            .dropped()
+            .into_iter()
+            .map(|(reason, count)| (reason.to_owned(), count))
+            .collect(),
     }
 }

@@ -8,7 +8,7 @@ use actors::{
     project::{Page, ProjectHandle, RedriveRequest},
     storage::RedriveRefusal,
 };
-use serde_json::{Value, json};
+use rest::messages::{RedriveFailure, Redriven};
 
 use super::messages::parse_ids;
 use common::json::{page::JsonPage, write_json};
@@ -85,25 +85,25 @@ impl Redrive {
         Ok(Self { messages, unknown })
     }
 
-    /// Sends them again: to their recipients, or to another one. Returns `{redriven, unknown, failures}`.
+    /// Sends them again: to their recipients, or to another one.
     ///
     /// # Errors
     /// `unavailable`.
-    pub async fn run(self, project: &ProjectHandle, recipient: Option<SessionId>) -> Result<Value, BrokerError> {
+    pub async fn run(self, project: &ProjectHandle, recipient: Option<SessionId>) -> Result<Redriven, BrokerError> {
         let Self { messages, mut unknown } = self;
         let done = project.redrive(RedriveRequest { messages, recipient }).await?;
         unknown.extend(done.unknown.iter().map(MessageId::to_string));
-        let failures: Vec<Value> = done
-            .refused
-            .iter()
-            .map(|(message, refusal)| {
-                let code = match refusal {
-                    RedriveRefusal::RecipientGone => "session_not_found",
-                    RedriveRefusal::QueueFull => "queue_full",
-                };
-                json!({"message_id": message, "code": code})
-            })
-            .collect();
-        Ok(json!({"redriven": done.sent.len(), "unknown": unknown, "failures": failures}))
+        let failures = done.refused.iter().map(|(message, refusal)| RedriveFailure {
+            message_id: message.to_string(),
+            code: match refusal {
+                RedriveRefusal::RecipientGone => "session_not_found".to_owned(),
+                RedriveRefusal::QueueFull => "queue_full".to_owned(),
+            },
+        });
+        Ok(Redriven {
+            redriven: done.sent.len() as u64,
+            unknown,
+            failures: failures.collect(),
+        })
     }
 }

@@ -7,61 +7,59 @@ use actors::{
     desk::{DeskSummary, Presence},
     model::ShownYap,
 };
-use serde_json::{Value, json};
+use rest::desk::{Console, Desk, HumanAtDesk, Yap};
 
 /// The desk at a glance.
-///
-/// ```json
-/// {"humans": [{"human": "mara", "presence": "present", "open": 2, "consoles": 1}],
-///  "consoles": [{"console": "…", "human": "mara", "roles": [], "presence": "present", "open": 2, "paused": false}],
-///  "waiting": 3, "offered": 1, "claimed": 1, "high": 1, "oldest_asked_at": "…"}
-/// ```
-pub fn desk_view(desk: &DeskSummary) -> Value {
+pub fn desk_view(desk: &DeskSummary) -> Desk {
     let mut humans: BTreeMap<&str, (Presence, usize, usize)> = BTreeMap::new();
     for console in &desk.consoles {
         let human = humans.entry(console.human.as_str()).or_insert((console.presence, 0, 0));
         *human = (human.0.min(console.presence), human.1 + console.open, human.2 + 1);
     }
-    let humans = humans.into_iter().map(|(human, (presence, open, consoles))| {
-        json!({"human": human, "presence": presence.as_str(), "open": open, "consoles": consoles})
+    let humans = humans
+        .into_iter()
+        .map(|(human, (presence, open, consoles))| HumanAtDesk {
+            human: human.to_owned(),
+            presence: presence.as_str().to_owned(),
+            open,
+            consoles,
+        });
+    let consoles = desk.consoles.iter().map(|console| Console {
+        console: console.id.to_string(),
+        human: console.human.to_string(),
+        roles: console.roles.clone(),
+        presence: console.presence.as_str().to_owned(),
+        open: console.open,
+        paused: console.is_paused,
     });
-    let consoles = desk.consoles.iter().map(|console| {
-        json!({
-            "console": console.id.to_string(),
-            "human": console.human,
-            "roles": console.roles,
-            "presence": console.presence.as_str(),
-            "open": console.open,
-            "paused": console.is_paused,
-        })
-    });
-    json!({
-        "humans": humans.collect::<Vec<_>>(),
-        "consoles": consoles.collect::<Vec<_>>(),
-        "waiting": desk.waiting,
-        "offered": desk.offered,
-        "claimed": desk.claimed,
-        "high": desk.high,
-        "oldest_asked_at": desk.oldest_asked_ms.map(rfc3339_text),
-    })
+    Desk {
+        humans: humans.collect(),
+        consoles: consoles.collect(),
+        waiting: desk.waiting,
+        offered: desk.offered,
+        claimed: desk.claimed,
+        high: desk.high,
+        oldest_asked_at: desk.oldest_asked_ms.map(rfc3339_text),
+        ..Desk::default()
+    }
 }
 
 /// A yap with its place in the order.
-pub fn yap_view(shown: &ShownYap) -> Value {
+pub fn yap_view(shown: &ShownYap) -> Yap {
     let yap = &shown.yap;
-    json!({
-        "seq": shown.seq,
-        "yap_id": yap.id,
-        "sender_id": yap.sender,
-        "sender_name": yap.sender_name,
-        "message": yap.message,
-        "mode": yap.mode,
-        "category": yap.category,
-        "task_context": yap.task_context,
-        "at": rfc3339_text(shown.at_ms),
-        "late": shown.is_late,
-        "folded": yap.folded,
-    })
+    Yap {
+        seq: shown.seq,
+        yap_id: yap.id.to_string(),
+        sender_id: yap.sender.to_string(),
+        sender_name: yap.sender_name.as_ref().map(ToString::to_string),
+        message: yap.message.clone(),
+        mode: yap.mode.clone(),
+        category: yap.category.clone(),
+        task_context: yap.task_context.clone(),
+        at: rfc3339_text(shown.at_ms),
+        late: shown.is_late,
+        folded: yap.folded,
+    }
 }
 
 #[cfg(test)]
@@ -70,6 +68,8 @@ mod tests {
         desk::ConsoleView,
         model::{ConsoleId, ReplicaId, SessionName},
     };
+
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -94,7 +94,7 @@ mod tests {
             ],
             ..DeskSummary::default()
         };
-        let view = desk_view(&desk);
+        let view = json!(desk_view(&desk));
         assert_eq!(
             view["humans"],
             json!([

@@ -6,11 +6,15 @@ use actors::{
     clock::rfc3339_text,
     model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionId},
     project::{ProjectHandle, ProtocolDefinition},
-    registry::{DiscoverPage, RegisteredProtocol},
+    registry::DiscoverPage,
+};
+use rest::{
+    protocols::{Protocol, ProtocolMetadata as MetadataView, RegisteredProtocol},
+    word,
 };
 use semver::{Version, VersionReq};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::arguments::{Arguments, RequirementArgument, VersionArgument};
 use common::json::page::JsonPage;
@@ -75,18 +79,19 @@ pub fn parse_definition(
     })
 }
 
-/// Registers a protocol. Returns its description without the schema, and whether the identical one existed.
+/// Registers a protocol. Returns its description without the schema.
 ///
 /// # Errors
 /// As [`ProjectHandle::register_protocol`].
-pub async fn register(project: &ProjectHandle, definition: ProtocolDefinition) -> Result<(Value, bool), BrokerError> {
-    let RegisteredProtocol {
-        record,
-        is_duplicate: existed,
-    } = project.register_protocol(definition).await?;
-    let mut answer = protocol_json(&record, false);
-    answer["existed"] = json!(existed);
-    Ok((answer, existed))
+pub async fn register(
+    project: &ProjectHandle,
+    definition: ProtocolDefinition,
+) -> Result<RegisteredProtocol, BrokerError> {
+    let registered = project.register_protocol(definition).await?;
+    Ok(RegisteredProtocol {
+        protocol: protocol_view(&registered.record, false),
+        existed: registered.is_duplicate,
+    })
 }
 
 /// Parses the version of a protocol.
@@ -114,23 +119,24 @@ pub fn parse_requirement(text: &str) -> Result<VersionReq, BrokerError> {
 /// A page of protocols as JSON text.
 pub fn page(page: &DiscoverPage, with_schema: bool) -> Vec<u8> {
     let mut text = JsonPage::new("protocols");
-    let ended = text.push_all(&page.protocols, |protocol| protocol_json(&protocol.record, with_schema));
+    let ended = text.push_all(&page.protocols, |protocol| protocol_view(&protocol.record, with_schema));
     let next = ended.map(|last| last.cursor()).or_else(|| page.next_cursor.clone());
     text.finish(next)
 }
 
 /// A protocol, as callers see it.
-pub fn protocol_json(record: &ProtocolRecord, with_schema: bool) -> Value {
-    let mut described = json!({
-        "name": record.name,
-        "version": record.version,
-        "capabilities": record.capabilities,
-        "metadata": record.metadata,
-        "registered_at": rfc3339_text(record.registered_at_ms),
-        "registered_by": record.registered_by,
-    });
-    if with_schema {
-        described["schema"] = record.schema.clone();
+pub fn protocol_view(record: &ProtocolRecord, with_schema: bool) -> Protocol {
+    Protocol {
+        name: record.name.to_string(),
+        version: record.version.to_string(),
+        capabilities: record.capabilities.iter().map(word).collect(),
+        metadata: MetadataView {
+            author: record.metadata.author.clone(),
+            description: record.metadata.description.clone(),
+            tags: record.metadata.tags.iter().cloned().collect(),
+        },
+        registered_at: rfc3339_text(record.registered_at_ms),
+        registered_by: record.registered_by.map(|session| session.to_string()),
+        schema: with_schema.then(|| record.schema.clone()),
     }
-    described
 }

@@ -13,7 +13,7 @@ use actors::model::{BrokerError, QuestionId};
 pub use answering::{read_answer, read_reason};
 pub use asking::{PERMISSION_KEYS, WAIT_DEFAULT_SECONDS, read_question};
 pub use outcome::{Humans, Outcome, progress_text};
-pub use view::{content_json, question_view, record_view};
+pub use view::{question_view, record_view};
 
 use super::arguments::Arguments;
 

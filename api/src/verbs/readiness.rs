@@ -7,56 +7,12 @@ use actors::{
     model::BrokerError,
     project::ProjectHandle,
 };
-use serde::Serialize;
-use utoipa::ToSchema;
+use rest::backends::{ReadinessLevel, ToolReadiness, ToolsReadiness};
 
 /// Tools of one question.
 pub const TOOLS_MAX: usize = 100;
 /// Bytes of the name of a tool.
 const NAME_LEN_MAX: usize = 256;
-
-/// How ready a tool is, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ReadinessLevel {
-    /// It is offered, and its backend takes calls, or is started by the first one.
-    Ready,
-    /// Its backend is starting, ending, or waits for its next start.
-    Transient,
-    /// Its backend has failed or is switched off.
-    NeedsPerson,
-    /// No backend offers it.
-    Unknown,
-}
-
-/// How ready one tool is.
-#[derive(Serialize, ToSchema)]
-pub struct ToolReadiness {
-    /// The name as it was asked for.
-    tool: String,
-    readiness: ReadinessLevel,
-    /// The backend that has it, or that its name begins with.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    backend: Option<String>,
-    /// The state of that backend.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    state: Option<&'static str>,
-    /// Why the backend is in this state.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    reason: Option<String>,
-}
-
-/// How ready the tools are.
-#[derive(Serialize, ToSchema)]
-pub struct ToolsReadiness {
-    /// That of the least ready tool.
-    pub readiness: ReadinessLevel,
-    /// In the order of the question.
-    tools: Vec<ToolReadiness>,
-}
 
 /// How ready these tools of a project are at this replica.
 ///
@@ -81,10 +37,7 @@ fn of_tool(gateway: Option<&GatewayHandle>, tool: String) -> ToolReadiness {
     let Some((backend, is_offered)) = found else {
         return ToolReadiness {
             tool,
-            readiness: ReadinessLevel::Unknown,
-            backend: None,
-            state: None,
-            reason: None,
+            ..ToolReadiness::default()
         };
     };
     let view = backend.view();
@@ -98,7 +51,7 @@ fn of_tool(gateway: Option<&GatewayHandle>, tool: String) -> ToolReadiness {
         tool,
         readiness,
         backend: Some(backend.name.to_string()),
-        state: Some(view.state.as_str()),
+        state: Some(view.state.as_str().to_owned()),
         reason: view.reason.clone(),
     }
 }

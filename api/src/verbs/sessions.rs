@@ -5,12 +5,11 @@ use std::sync::Arc;
 use actors::{
     clock::rfc3339_text,
     desk::{ConsoleView, DeskSummary, Presence},
-    model::{BrokerError, Capabilities, ProjectId, Rung, SessionId, SessionName, SessionStatus},
+    model::{BrokerError, Capabilities, Rung, SessionId, SessionStatus},
     project::{Page, ProjectHandle, SessionOrder, SessionQuery, SessionSort, SortedPlace},
     session::Member,
 };
-use serde::Serialize;
-use serde_json::{Map, Value};
+use rest::sessions::Session;
 
 use common::json::page::JsonPage;
 
@@ -85,7 +84,7 @@ pub async fn sorted_list(
     let desk = desk_of(project, &members).await;
     let mut text = JsonPage::new("sessions").with("total", &page.total);
     let ended = text.push_all(&page.items, |(_, member)| {
-        SessionView::new(project, member, with_capabilities).at_desk(member, desk.as_deref())
+        listed(project, member, with_capabilities, desk.as_deref())
     });
     let last = ended.or(page.items.last().filter(|_| page.more));
     text.finish(last.map(|(place, _)| cursor(place)))
@@ -103,85 +102,54 @@ fn page_text(
     desk: Option<&DeskSummary>,
 ) -> Vec<u8> {
     let mut text = JsonPage::new("sessions");
-    let ended = text.push_all(&page.items, |member| {
-        SessionView::new(project, member, with_capabilities).at_desk(member, desk)
-    });
+    let ended = text.push_all(&page.items, |member| listed(project, member, with_capabilities, desk));
     let last = ended.or(page.items.last().filter(|_| page.more));
     text.finish(last.map(|member| member.record.id))
 }
 
-/// A session, as other callers see it.
-#[derive(Serialize)]
-pub struct SessionView<'a> {
-    session_id: SessionId,
-    name: &'a Option<SessionName>,
-    #[serde(skip_serializing_if = "<[SessionName]>::is_empty")]
-    aliases: &'a [SessionName],
-    project_id: &'a ProjectId,
-    status: &'static str,
-    connection_time: String,
-    last_heartbeat: String,
-    queue_size: usize,
-    /// What the agent does, as far as its client tells.
-    activity: &'static str,
-    /// The ways in which its client can wake it; null if there is none.
-    wakes_by: Option<Vec<Rung>>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    human: Option<HumanView>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    capabilities: Option<&'a Capabilities>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<&'a Map<String, Value>>,
-}
-
-impl<'a> SessionView<'a> {
-    /// The view of a member, now.
-    pub fn new(project: &'a ProjectHandle, member: &'a Member, with_capabilities: bool) -> Self {
-        let record = &member.record;
-        Self {
-            session_id: record.id,
-            name: &record.name,
-            aliases: &record.aliases,
-            project_id: project.id(),
-            status: project.status(member).as_str(),
-            connection_time: rfc3339_text(record.connected_at_ms),
-            last_heartbeat: rfc3339_text(member.shared.last_seen_unix_ms()),
-            queue_size: member.shared.waiting(),
-            activity: member.shared.wakes().activity().as_str(),
-            wakes_by: wakes_by(member),
-            human: None,
-            capabilities: with_capabilities.then_some(&record.capabilities),
-            metadata: with_capabilities.then_some(&record.metadata),
-        }
+/// A session, as other callers see it now.
+pub fn session_view(project: &ProjectHandle, member: &Member, with_capabilities: bool) -> Session {
+    let record = &member.record;
+    Session {
+        session_id: record.id.to_string(),
+        name: record.name.as_ref().map(ToString::to_string),
+        aliases: record.aliases.iter().map(ToString::to_string).collect(),
+        project_id: project.id().to_string(),
+        status: project.status(member).as_str().to_owned(),
+        connection_time: rfc3339_text(record.connected_at_ms),
+        last_heartbeat: rfc3339_text(member.shared.last_seen_unix_ms()),
+        queue_size: member.shared.waiting() as u64,
+        activity: member.shared.wakes().activity().as_str().to_owned(),
+        wakes_by: wakes_by(member).map(|rungs| rungs.iter().map(|rung| rung.as_str().to_owned()).collect()),
+        capabilities: with_capabilities.then(|| capabilities_view(&record.capabilities)),
+        metadata: with_capabilities.then(|| record.metadata.clone()),
+        ..Session::default()
     }
 }
 
-/// What a list shows of a person in addition to their session.
-#[derive(Serialize)]
-struct HumanView {
-    kind: &'static str,
-    /// By the console at which the person is most present; `away` without one.
-    presence: &'static str,
-    /// Questions at the consoles of the person.
-    open: usize,
+fn capabilities_view(declared: &Capabilities) -> rest::sessions::Capabilities {
+    let protocols = declared.supported_protocols.iter();
+    rest::sessions::Capabilities {
+        supported_protocols: protocols
+            .map(|(name, versions)| (name.to_string(), versions.iter().map(ToString::to_string).collect()))
+            .collect(),
+        supported_features: declared.supported_features.iter().cloned().collect(),
+    }
 }
 
-impl SessionView<'_> {
-    /// Shows a person as one, with what the desk knows.
-    #[must_use]
-    fn at_desk(mut self, member: &Member, desk: Option<&DeskSummary>) -> Self {
-        if member.record.is_human() {
-            let is_theirs = |console: &&ConsoleView| Some(&console.human) == member.record.name.as_ref();
-            let consoles: Vec<_> = desk.iter().flat_map(|desk| &desk.consoles).filter(is_theirs).collect();
-            let best = consoles.iter().map(|console| console.presence).min();
-            self.human = Some(HumanView {
-                kind: "human",
-                presence: best.unwrap_or(Presence::Away).as_str(),
-                open: consoles.iter().map(|console| console.open).sum(),
-            });
-        }
-        self
+/// The view of a session in a list: a person is shown as one, with what the desk knows.
+fn listed(project: &ProjectHandle, member: &Member, with_capabilities: bool, desk: Option<&DeskSummary>) -> Session {
+    let mut view = session_view(project, member, with_capabilities);
+    if member.record.is_human() {
+        let is_theirs = |console: &&ConsoleView| Some(&console.human) == member.record.name.as_ref();
+        let consoles: Vec<_> = desk.iter().flat_map(|desk| &desk.consoles).filter(is_theirs).collect();
+        // By the console at which they are most present.
+        let best = consoles.iter().map(|console| console.presence).min();
+        view.kind = Some("human".to_owned());
+        view.presence = Some(best.unwrap_or(Presence::Away).as_str().to_owned());
+        view.open = Some(consoles.iter().map(|console| console.open).sum());
     }
+    view
 }
 
 /// The ways in which the client of an agent can wake it; None if there is none.

@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use actors::backoff::{Backoff, random};
+use rest::desk::Desk;
+use rest::messages::PersonsMessages;
+use rest::questions::{Question, Questions};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use ureq::http::Method;
 
-use super::data::{Desk, Message, Question};
 use super::model::{Command, MESSAGES_LEN, Update};
 use crate::access::{BrokerAccess, BrokerUrl};
 use crate::client::{ApiRequest, Client, ClientError, parameter, percent_encoded, with_query};
@@ -271,28 +273,6 @@ fn is_superseded(command: &Command, later: &VecDeque<Command>) -> bool {
     }
 }
 
-#[derive(Deserialize)]
-struct Draft {
-    text: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(default)]
-#[derive(Default)]
-struct Page {
-    questions: Vec<Question>,
-    next_cursor: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(default)]
-#[derive(Default)]
-struct MessagePage {
-    session_id: String,
-    messages: Vec<Message>,
-    waiting: u64,
-}
-
 fn carry_out_one(client: &Client, console: Option<&str>, command: &Command) -> Result<Update, ClientError> {
     let Some(request) = request(command, console) else {
         return Ok(Update::Done(command.clone()));
@@ -300,17 +280,22 @@ fn carry_out_one(client: &Client, console: Option<&str>, command: &Command) -> R
     let body = client.send(&request)?;
     Ok(match command {
         Command::Read(id) => {
+            let mut question: Question = read(&body)?;
+            // They are not shown here.
+            for image in question.images.iter_mut().flatten() {
+                image.data = String::new();
+            }
             let path = format!("{}/draft", path_of(id));
             // A question may have no draft.
             let draft = client.send(&ApiRequest::get(path)).ok();
-            let draft = draft.and_then(|draft| read::<Draft>(&draft).ok()?.text);
+            let draft = draft.and_then(|draft| read::<Value>(&draft).ok()?["text"].as_str().map(str::to_owned));
             Update::Whole {
-                question: Box::new(read(&body)?),
+                question: Box::new(question),
                 draft,
             }
         }
         Command::History { cursor } => {
-            let page: Page = read(&body)?;
+            let page: Questions = read(&body)?;
             Update::History {
                 questions: page.questions,
                 cursor: page.next_cursor,
@@ -318,7 +303,7 @@ fn carry_out_one(client: &Client, console: Option<&str>, command: &Command) -> R
             }
         }
         Command::Messages => {
-            let page: MessagePage = read(&body)?;
+            let page: PersonsMessages = read(&body)?;
             Update::Messages {
                 session_id: page.session_id,
                 messages: page.messages,

@@ -12,10 +12,12 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::{Value, json};
 
-use super::data::{Desk, Message, Question, Yap};
 use super::editor::Editor;
 pub use history::History;
 pub use messages::{MESSAGES_LEN, Mail};
+use rest::desk::{Desk, Yap};
+use rest::messages::PersonsMessage;
+use rest::questions::Question;
 pub use work::{Entry, Work};
 
 /// Ages are shown in minutes.
@@ -131,7 +133,7 @@ pub enum Update {
     Messages {
         /// The session of the person.
         session_id: String,
-        messages: Vec<Message>,
+        messages: Vec<PersonsMessage>,
         waiting: u64,
     },
     Done(Command),
@@ -383,15 +385,15 @@ impl Model {
     pub fn waiting(&self) -> (usize, usize) {
         let open = self.questions.values().filter(|question| question.is_open());
         open.fold((0, 0), |(all, high), question| {
-            let is_high = question.urgency == super::data::Urgency::High;
+            let is_high = super::data::urgency(question) == actors::model::Urgency::High;
             (all + 1, high + usize::from(is_high))
         })
     }
 
     /// Whether a question is offered to this console, or the person writes it.
     pub fn is_mine(&self, question: &Question) -> bool {
-        let is_here = |holder: &super::data::Holder| holder.console.is_some() && holder.console == self.console;
-        question.offered_to.as_ref().is_some_and(is_here)
+        let offered = question.offered_to.as_ref().map(|offer| &offer.console);
+        offered.is_some_and(|console| self.console.as_ref() == Some(console))
             || question
                 .claimed_by
                 .as_ref()

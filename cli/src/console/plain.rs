@@ -2,7 +2,11 @@
 //!
 //! A line is pressed into the same [`Model`] as keys of the screen are.
 
-use super::data::{Item, Message, Question, Yap};
+use rest::desk::Yap;
+use rest::messages::PersonsMessage;
+use rest::questions::{FormQuestion, Question};
+
+use super::data::{ms, text, urgency};
 use super::model::{Command, Effect, Model, Notice, Options, Update, Work};
 use super::view::{clock, name, prose};
 use crate::screen::Key;
@@ -104,21 +108,21 @@ impl Plain {
 
     fn show_messages(&mut self) {
         let unread = self.model.mail.messages.iter().filter(|message| message.unread);
-        let unread: Vec<Message> = unread.cloned().collect();
+        let unread: Vec<PersonsMessage> = unread.cloned().collect();
         for message in unread.iter().filter(|message| !self.told.contains(&message.message_id)) {
-            let time = message.at_ms.map(clock).unwrap_or_default();
+            let time = ms(&message.timestamp).map(clock).unwrap_or_default();
             let (_, sender) = self.model.mail.peer(message);
             let heading = format!("📋 MESSAGE [{time}] {}", name(sender));
             self.out.push(Out::Line(heading));
-            for line in prose(message.text().unwrap_or_default(), WIDTH) {
+            for line in prose(&text(message).unwrap_or_default(), WIDTH) {
                 self.out.push(Out::Line(format!("   {line}")));
             }
         }
-        self.told = unread.into_iter().map(|message| message.message_id).collect();
+        self.told = unread.iter().map(|message| message.message_id.clone()).collect();
     }
 
     fn yap(&mut self, yap: &Yap) {
-        let time = yap.at_ms.map(clock).unwrap_or_default();
+        let time = ms(&yap.at).map(clock).unwrap_or_default();
         let sender = name(yap.sender_name.as_deref().unwrap_or(&yap.sender_id));
         self.line(format!("NOTE [{time}] from {sender}"));
         if let Some(count) = yap.folded() {
@@ -281,10 +285,10 @@ impl Plain {
             .model
             .rows()
             .map(|question| {
-                let summary = crate::table::shortened(question.summary.as_deref().unwrap_or_default(), 200);
+                let summary = crate::table::shortened(&question.summary, 200);
                 let whose = name(&self.model.whose(question));
                 let asker = name(question.asker());
-                format!("   {} {asker}: {summary} [{whose}]", question.urgency.word())
+                format!("   {} {asker}: {summary} [{whose}]", urgency(question).as_str())
             })
             .collect();
         let plural = if rows.len() == 1 { "" } else { "s" };
@@ -347,7 +351,7 @@ impl Plain {
 }
 
 /// The places of options that a line names.
-fn numbers(text: &str, item: &Item) -> Option<Vec<usize>> {
+fn numbers(text: &str, item: &FormQuestion) -> Option<Vec<usize>> {
     if item.options.is_empty() {
         return None;
     }
@@ -365,7 +369,7 @@ fn numbers(text: &str, item: &Item) -> Option<Vec<usize>> {
 
 /// The text above a question.
 fn announcement(question: &Question, queued: usize) -> Vec<String> {
-    let time = question.asked_at_ms.map(clock).unwrap_or_default();
+    let time = ms(&question.asked_at).map(clock).unwrap_or_default();
     let more = if queued > 0 {
         format!(" ({queued} more queued)")
     } else {
@@ -375,7 +379,7 @@ fn announcement(question: &Question, queued: usize) -> Vec<String> {
     lines.push(format!(
         "   From: {}   Urgency: {}",
         name(question.asker()),
-        question.urgency.word()
+        urgency(question).as_str()
     ));
     if let Some(handover) = &question.handover {
         let note = handover
@@ -390,14 +394,14 @@ fn announcement(question: &Question, queued: usize) -> Vec<String> {
         let text = format!("Context: {context}");
         lines.extend(prose(&text, WIDTH).map(|line| format!("   {line}")));
     }
-    for link in &question.links {
+    for link in question.links.iter().flatten() {
         let text = format!("{}: {}", link.title, link.uri);
         lines.extend(prose(&text, WIDTH).map(|line| format!("   {line}")));
     }
     lines
 }
 
-fn item_lines(item: &Item, at: usize, count: usize) -> Vec<String> {
+fn item_lines(item: &FormQuestion, at: usize, count: usize) -> Vec<String> {
     let number = if count > 1 {
         format!("Question {} of {count}: ", at + 1)
     } else {

@@ -3,9 +3,10 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
+use rest::desk::Desk;
+use rest::questions::Question;
 use serde_json::{Value, json};
 
-use super::data::{Desk, Question};
 use super::model::{Command, Connection, Effect, Focus, Model, Options, Screen, Update};
 use super::view;
 use crate::screen::Key;

@@ -2,7 +2,7 @@
 
 use clap::{ArgMatches, Command};
 
-use super::dead_letter::{self, DeadLetter, PAGE_LEN_MAX};
+use super::dead_letter::{self, PAGE_LEN_MAX};
 use super::job::{Context, Job};
 use super::lists::{self, LIMIT_MAX, Pages};
 use super::lookup::whole_path;
@@ -13,6 +13,7 @@ use crate::flags::{given_number, limit, switch};
 use crate::output::Output;
 use crate::short::prefix;
 use crate::table::Table;
+use rest::messages::DeadLetter;
 
 /// The name of the command.
 pub const NAME: &str = "dead-letters";

@@ -2,6 +2,10 @@
 
 use actors::model::NOTE_CHARACTERS_MAX;
 use clap::{ArgMatches, Command};
+use rest::{
+    messages::{Envelope, ListedMessage},
+    sessions::Session,
+};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -10,9 +14,9 @@ use std::fmt::Write as _;
 use super::job::{Context, Job};
 use super::lists::{Pages, parsed};
 use super::lookup::whole_path;
-use super::message::{Message, PAGE_LEN_MAX, table};
+use super::message::{PAGE_LEN_MAX, table};
 use super::names::Names;
-use super::sessions::{Session, path_of};
+use super::sessions::path_of;
 use super::tools;
 use crate::client::{ApiRequest, parameter, with_query};
 use crate::error::CliError;
@@ -142,14 +146,14 @@ impl Inbox {
         ];
         let path = with_query("/api/v1/messages", filters);
         let mut pages = Pages::new(&context.client, path, "messages", PAGE_LEN_MAX, usize::MAX);
-        let mut waiting: Vec<(Message, Box<RawValue>)> = Vec::new();
+        let mut waiting: Vec<(ListedMessage, Box<RawValue>)> = Vec::new();
         // The history is read from its end, so that all that wait are looked for, and the oldest of them are shown.
         let wanted = usize::try_from(session.queue_size).unwrap_or(usize::MAX);
         while waiting.len() < wanted
             && let Some(page) = pages.next_page()?
         {
             for item in page {
-                let message: Message = parsed(item.get())?;
+                let message: ListedMessage = parsed(item.get())?;
                 if is_for(&message, &session.session_id) {
                     waiting.push((message, item));
                 }
@@ -163,7 +167,7 @@ impl Inbox {
             write(&lines)?;
             return Ok(());
         }
-        let shown: Vec<Message> = waiting.into_iter().map(|(message, _)| message).collect();
+        let shown: Vec<ListedMessage> = waiting.into_iter().map(|(message, _)| message).collect();
         let mut text = match session.queue_size {
             0 => "no messages wait\n".to_owned(),
             _ if shown.is_empty() => String::new(),
@@ -226,7 +230,7 @@ impl Inbox {
             }
             let mut ids = Vec::new();
             for message in &received.messages {
-                let message: Message = parsed(message.get())?;
+                let message: Envelope = parsed(message.get())?;
                 ids.push(message.message_id);
             }
             let mut arguments = json!({"session_id": session_id, "message_ids": ids});
@@ -262,9 +266,9 @@ fn print_taken(context: &Context, messages: &[Box<RawValue>]) -> Result<Written,
         let lines: String = messages.iter().map(|message| json_line(message)).collect();
         return write(&lines);
     }
-    let mut read: Vec<Message> = Vec::new();
+    let mut read: Vec<ListedMessage> = Vec::new();
     for message in messages {
-        let mut message: Message = parsed(message.get())?;
+        let mut message: ListedMessage = parsed(message.get())?;
         // Received messages have no receipts next to them; they are delivered by being here.
         message.status = Some("delivered".to_owned());
         read.push(message);
@@ -277,7 +281,7 @@ fn print_taken(context: &Context, messages: &[Box<RawValue>]) -> Result<Written,
 }
 
 /// Whether the session is a recipient: a message that it sent is listed with its own messages too.
-fn is_for(message: &Message, session: &str) -> bool {
+fn is_for(message: &Envelope, session: &str) -> bool {
     match &message.recipient_id {
         Some(recipient) => recipient == session,
         None => message.sender_id != session,

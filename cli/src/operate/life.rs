@@ -1,13 +1,13 @@
 //! The life of one message: its envelope, and for each recipient what happened and when.
 
-use serde::Deserialize;
+use rest::messages::{LifeChange, MessageLife, RecipientLife};
 use serde_json::value::RawValue;
 use std::fmt::Write as _;
 
 use super::job::{Context, Job};
 use super::lists::parsed;
 use super::lookup::whole_path;
-use super::message::Message;
+use super::message::recipient as recipient_of;
 use super::names::Names;
 use super::texts::status_style;
 use crate::client::{ApiRequest, parameter, percent_encoded, with_query};
@@ -26,61 +26,6 @@ pub struct Life {
     pub with_payload: bool,
 }
 
-/// A page of a life, as the broker shows it.
-#[derive(Debug, Deserialize)]
-pub struct LifePage {
-    pub message_id: String,
-    /// Absent once the history has forgotten the message.
-    pub message: Option<Message>,
-    pub accepted_at: Option<String>,
-    #[serde(default)]
-    pub recipients: Vec<Recipient>,
-    #[serde(default)]
-    pub incomplete: bool,
-    next_cursor: Option<String>,
-}
-
-/// The life of a message for one recipient.
-#[derive(Debug, Deserialize)]
-pub struct Recipient {
-    pub session_id: String,
-    pub name: Option<String>,
-    pub status: Option<String>,
-    outcome: Option<String>,
-    note: Option<String>,
-    #[serde(default)]
-    pub events: Vec<Change>,
-}
-
-/// A change in it.
-#[derive(Debug, Deserialize)]
-pub struct Change {
-    pub event: String,
-    pub at: String,
-    delivery: Option<u64>,
-    reason: Option<String>,
-    from: Option<String>,
-}
-
-impl Recipient {
-    /// The name, or else the id.
-    pub fn label(&self) -> &str {
-        self.name.as_deref().unwrap_or(&self.session_id)
-    }
-}
-
-impl Change {
-    /// What the event says besides its name.
-    pub fn detail(&self) -> String {
-        match (self.delivery, &self.reason, &self.from) {
-            (Some(delivery), _, _) => format!("delivery {delivery}"),
-            (None, Some(reason), _) => reason.clone(),
-            (None, None, Some(from)) => format!("from {from}"),
-            (None, None, None) => String::new(),
-        }
-    }
-}
-
 /// The path of the life of a message.
 pub fn path_of(message: &str) -> String {
     format!("/api/v1/messages/{}", percent_encoded(message))
@@ -90,12 +35,12 @@ impl Job for Life {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let include = self.with_payload.then(|| "include=payload".to_owned());
         let path = with_query(&whole_path(&context.client, &path_of(&self.message))?, [include]);
-        let mut life: Option<LifePage> = None;
+        let mut life: Option<MessageLife> = None;
         let mut cursor: Option<String> = None;
         loop {
             let asked = ApiRequest::get(with_query(&path, [parameter("cursor", cursor.as_ref())]));
             let body = context.client.send(&asked)?;
-            let page: LifePage = parsed(&body)?;
+            let page: MessageLife = parsed(&body)?;
             cursor.clone_from(&page.next_cursor);
             if context.output.json && write(&json_line(&parsed::<Box<RawValue>>(&body)?))? == Written::Closed {
                 return Ok(());
@@ -120,7 +65,7 @@ impl Job for Life {
     }
 }
 
-fn text(context: &Context, life: &LifePage, has_more: bool) -> String {
+fn text(context: &Context, life: &MessageLife, has_more: bool) -> String {
     let names = Names::ask(&context.client);
     let mut text = context.output.table(&envelope(context, life, &names));
     if let Some(payload) = life.message.as_ref().and_then(|message| message.payload.as_ref()) {
@@ -128,7 +73,7 @@ fn text(context: &Context, life: &LifePage, has_more: bool) -> String {
         let _ = writeln!(text, "\n{}", escaped_json(&payload));
     }
     let mut table = Table::new(&["AT", "RECIPIENT", "EVENT", "DETAIL"]);
-    let mut events: Vec<(&str, &Recipient, &Change)> = Vec::new();
+    let mut events: Vec<(&str, &RecipientLife, &LifeChange)> = Vec::new();
     for recipient in &life.recipients {
         events.extend(
             recipient
@@ -163,7 +108,7 @@ fn text(context: &Context, life: &LifePage, has_more: bool) -> String {
 }
 
 /// What recipients said of the message when they acknowledged it, if any did.
-fn outcomes(life: &LifePage) -> Option<Table> {
+fn outcomes(life: &MessageLife) -> Option<Table> {
     let mut table = Table::new(&["RECIPIENT", "OUTCOME", "NOTE"]);
     let mut has_any = false;
     for recipient in &life.recipients {
@@ -176,7 +121,7 @@ fn outcomes(life: &LifePage) -> Option<Table> {
 }
 
 /// The envelope as names and values.
-fn envelope(context: &Context, life: &LifePage, names: &Names) -> Table {
+fn envelope(context: &Context, life: &MessageLife, names: &Names) -> Table {
     let mut table = Table::without_headings();
     table.row(["message", life.message_id.as_str()]);
     let Some(message) = &life.message else {
@@ -190,7 +135,7 @@ fn envelope(context: &Context, life: &LifePage, names: &Names) -> Table {
     for (name, value) in [
         ("accepted", life.accepted_at.as_ref().map(|at| context.output.time(at))),
         ("from", Some(message.sender().to_owned())),
-        ("to", Some(message.recipient(names).to_owned())),
+        ("to", Some(recipient_of(message, names).to_owned())),
         ("protocol", Some(message.protocol())),
         ("priority", headers.priority.clone()),
         ("ttl", headers.ttl_seconds.map(|ttl| format!("{ttl} s"))),

@@ -38,15 +38,13 @@ use super::flags::switch;
 use super::output::{EXIT_CODES, Output};
 use super::usage_errors::redact_keys;
 
-pub use dead_letter::DeadLetter;
 pub use events::{EventStream, Frame};
 use job::Context;
 pub use job::Job;
-pub use life::LifePage;
 pub use lists::{Pages, parsed};
-pub use message::Message;
+pub use message::progress as message_progress;
 pub use names::Names;
-pub use sessions::Session;
+pub use sessions::fields as session_fields;
 
 /// A command of this folder with the flags that all of them have.
 pub fn asking(command: Command) -> Command {

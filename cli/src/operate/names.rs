@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde::Deserialize;
+use rest::sessions::Session;
 
 use super::lists::{Pages, parsed};
 use crate::client::Client;
@@ -14,12 +14,6 @@ const SESSIONS_MAX: usize = 1000;
 #[derive(Debug, Default)]
 pub struct Names(HashMap<String, String>);
 
-#[derive(Deserialize)]
-struct Named {
-    session_id: String,
-    name: Option<String>,
-}
-
 impl Names {
     /// Asks the broker for the names of its sessions. A broker that does not answer has no names: ids are shown then.
     pub fn ask(client: &Client) -> Self {
@@ -28,9 +22,10 @@ impl Names {
         let mut names = Self::default();
         while let Ok(Some(page)) = pages.next_page() {
             for session in page {
-                if let Ok(Named {
+                if let Ok(Session {
                     session_id,
                     name: Some(name),
+                    ..
                 }) = parsed(session.get())
                 {
                     names.learn(session_id, name);

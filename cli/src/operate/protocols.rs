@@ -1,8 +1,7 @@
 //! `protocols`: lists the protocols of a project, shows one with its schema, or registers one.
 
 use clap::{Arg, ArgMatches, Command};
-use serde::Deserialize;
-use serde_json::Value;
+use rest::protocols::Protocol;
 use std::fmt::Write as _;
 
 use super::job::{Context, Job};
@@ -86,35 +85,12 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
     })
 }
 
-#[derive(Debug, Deserialize)]
-struct Protocol {
-    name: String,
-    version: String,
-    #[serde(default)]
-    capabilities: Vec<String>,
-    #[serde(default)]
-    metadata: Metadata,
-    registered_at: String,
-    registered_by: Option<String>,
-    schema: Option<Value>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    author: Option<String>,
-    description: Option<String>,
-    tags: Vec<String>,
-}
-
-impl Protocol {
-    /// When it was registered. A protocol of the broker itself has the time 0.
-    fn registered(&self, time: impl Fn(&str) -> String) -> String {
-        if self.registered_at.starts_with("1970-01-01T00:00:00") {
-            "built in".to_owned()
-        } else {
-            time(&self.registered_at)
-        }
+/// When a protocol was registered. A protocol of the broker itself has the time 0.
+fn registered(protocol: &Protocol, time: impl Fn(&str) -> String) -> String {
+    if protocol.registered_at.starts_with("1970-01-01T00:00:00") {
+        "built in".to_owned()
+    } else {
+        time(&protocol.registered_at)
     }
 }
 
@@ -141,7 +117,7 @@ fn table(context: &Context, protocols: &[Protocol]) -> Table {
             protocol.version.as_str(),
             protocol.capabilities.join(", ").as_str(),
             protocol.metadata.tags.join(", ").as_str(),
-            protocol.registered(|time| context.output.age(time)).as_str(),
+            registered(protocol, |time| context.output.age(time)).as_str(),
             protocol.metadata.description.as_deref().unwrap_or_default(),
         ]);
     }
@@ -158,7 +134,7 @@ fn details(context: &Context, protocol: &Protocol) -> String {
         ("author", metadata.author.clone().unwrap_or_default()),
         ("description", metadata.description.clone().unwrap_or_default()),
         ("tags", metadata.tags.join(", ")),
-        ("registered", protocol.registered(|time| context.output.time(time))),
+        ("registered", registered(protocol, |time| context.output.time(time))),
         ("by session", protocol.registered_by.clone().unwrap_or_default()),
     ] {
         table.row([name, value.as_str()]);

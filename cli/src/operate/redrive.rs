@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command};
-use serde::{Deserialize, Serialize};
+use rest::messages::{DeadLetter, Redriven};
 use serde_json::json;
 use ureq::http::Method;
 
-use super::dead_letter::{self, DeadLetter, PAGE_LEN_MAX};
+use super::dead_letter::{self, PAGE_LEN_MAX};
 use super::job::{Context, Job};
 use super::lists::{Pages, parsed};
 use super::lookup::{Kind, whole_id, whole_path};
@@ -88,23 +88,6 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
         which,
         recipient: given(matches, "to"),
     })
-}
-
-/// What became of a redrive.
-#[allow(clippy::struct_field_names, reason = "the names are those of the API")]
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Redriven {
-    redriven: u64,
-    #[serde(default)]
-    unknown: Vec<String>,
-    #[serde(default)]
-    failures: Vec<Failure>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Failure {
-    message_id: String,
-    code: String,
 }
 
 impl Job for Redrive {
@@ -233,6 +216,8 @@ fn shown<'a>(items: impl ExactSizeIterator<Item = &'a str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rest::messages::RedriveFailure;
+
     use super::*;
 
     #[test]
@@ -242,7 +227,7 @@ mod tests {
             redriven: 1,
             unknown: vec!["a\nb".to_owned()],
             failures: (0..12)
-                .map(|at| Failure {
+                .map(|at| RedriveFailure {
                     message_id: at.to_string(),
                     code: "queue_full".to_owned(),
                 })

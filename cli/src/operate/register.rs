@@ -1,6 +1,7 @@
 //! `protocols register`: registers a protocol from a file.
 
 use clap::{Arg, ArgMatches, Command};
+use rest::protocols::{Protocol, RegisteredProtocol};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -69,12 +70,6 @@ struct Definition {
     schema: Option<IgnoredAny>,
 }
 
-#[derive(Deserialize)]
-struct Registered {
-    name: String,
-    version: String,
-}
-
 impl Job for Register {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let source = match self.file.as_str() {
@@ -101,8 +96,8 @@ impl Job for Register {
             StatusCode::CREATED => "is registered",
             _ => "was registered before, with the same schema",
         };
-        lists::show_one(context, answer.body(), |registered: &Registered| {
-            let Registered { name, version } = registered;
+        lists::show_one(context, answer.body(), |registered: &RegisteredProtocol| {
+            let Protocol { name, version, .. } = &registered.protocol;
             format!("{} {} {verb}\n", escaped(name), escaped(version))
         })
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Arg, ArgGroup, ArgMatches, Command};
-use serde::Deserialize;
+use rest::messages::Sent;
 use serde_json::{Map, Value, json};
 use ureq::http::Method;
 
@@ -161,23 +161,6 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
     })
 }
 
-/// The answer of the broker to a direct message, or to a broadcast.
-#[derive(Debug, Deserialize)]
-struct Sent {
-    message_id: String,
-    status: Option<String>,
-    queue_size: Option<u64>,
-    outcome: Option<String>,
-    note: Option<String>,
-    recipients: Option<u64>,
-    #[serde(default)]
-    delivered: u64,
-    #[serde(default)]
-    queued: u64,
-    #[serde(default)]
-    failed: u64,
-}
-
 impl Job for Send {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let payload = if self.is_text {
@@ -249,9 +232,13 @@ fn table(sent: &Sent) -> Table {
     }
     if let Some(recipients) = sent.recipients {
         table.row(["recipients", recipients.to_string().as_str()]);
-        table.row(["delivered", sent.delivered.to_string().as_str()]);
-        table.row(["queued", sent.queued.to_string().as_str()]);
-        table.row(["failed", sent.failed.to_string().as_str()]);
+        for (name, count) in [
+            ("delivered", sent.delivered),
+            ("queued", sent.queued),
+            ("failed", sent.failed),
+        ] {
+            table.row([name, count.unwrap_or_default().to_string().as_str()]);
+        }
     }
     table
 }

@@ -1,8 +1,8 @@
 //! `sessions`: lists the sessions of a project, or shows one.
 
 use clap::{Arg, ArgMatches, Command};
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use rest::sessions::Session;
+use serde_json::Value;
 
 use super::job::{Context, Job};
 use super::lists::{self, LIMIT_MAX, Pages};
@@ -67,32 +67,6 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
     })
 }
 
-/// A session, as the broker shows it.
-#[allow(clippy::struct_field_names, reason = "the names are those of the API")]
-#[derive(Debug, Deserialize)]
-pub struct Session {
-    pub session_id: String,
-    pub name: Option<String>,
-    pub status: String,
-    pub connection_time: String,
-    pub last_heartbeat: String,
-    pub queue_size: u64,
-    /// What the agent does; an older broker does not say it.
-    #[serde(default)]
-    activity: String,
-    /// The ways in which the client of the agent can wake it.
-    wakes_by: Option<Vec<String>>,
-    capabilities: Option<Capabilities>,
-    metadata: Option<Map<String, Value>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Capabilities {
-    supported_protocols: std::collections::BTreeMap<String, Vec<String>>,
-    supported_features: Vec<String>,
-}
-
 /// The path of a session.
 pub fn path_of(session: &str) -> String {
     format!("/api/v1/sessions/{}", percent_encoded(session))
@@ -136,40 +110,41 @@ fn table(context: &Context, sessions: &[Session]) -> Table {
 
 fn details(context: &Context, session: &Session) -> Table {
     let mut table = Table::without_headings();
-    for (name, value) in session.fields(|time| context.output.time(time)) {
+    for (name, value) in fields(session, |time| context.output.time(time)) {
         table.row([name, value.as_str()]);
     }
     table
 }
 
-impl Session {
-    /// What is shown of one session, with names. `time` is how its times are shown.
-    pub fn fields(&self, time: impl Fn(&str) -> String) -> Vec<(&'static str, String)> {
-        let capabilities = self.capabilities.as_ref();
-        let protocols = capabilities.map_or_else(Vec::new, |capabilities| {
-            let protocols = capabilities.supported_protocols.iter();
-            protocols
-                .map(|(name, versions)| format!("{name} {}", versions.join(", ")))
-                .collect()
-        });
-        let features = capabilities.map_or_else(String::new, |capabilities| capabilities.supported_features.join(", "));
-        let metadata = self.metadata.as_ref().filter(|metadata| !metadata.is_empty());
-        let metadata = metadata.map_or_else(String::new, |metadata| Value::Object(metadata.clone()).to_string());
-        let mut details = vec![
-            ("name", self.name.clone().unwrap_or_default()),
-            ("session", self.session_id.clone()),
-            ("status", self.status.clone()),
-            ("queue", self.queue_size.to_string()),
-            ("last seen", time(&self.last_heartbeat)),
-            ("connected", time(&self.connection_time)),
-            ("protocols", protocols.join("; ")),
-            ("features", features),
-            ("metadata", metadata),
-        ];
-        if !self.activity.is_empty() {
-            let ways = self.wakes_by.as_ref().map_or_else(String::new, |ways| ways.join(", "));
-            details.splice(4..4, [("activity", self.activity.clone()), ("wakes by", ways)]);
-        }
-        details
+/// What is shown of one session, with names. `time` is how its times are shown.
+pub fn fields(session: &Session, time: impl Fn(&str) -> String) -> Vec<(&'static str, String)> {
+    let capabilities = session.capabilities.as_ref();
+    let protocols = capabilities.map_or_else(Vec::new, |capabilities| {
+        let protocols = capabilities.supported_protocols.iter();
+        protocols
+            .map(|(name, versions)| format!("{name} {}", versions.join(", ")))
+            .collect()
+    });
+    let features = capabilities.map_or_else(String::new, |capabilities| capabilities.supported_features.join(", "));
+    let metadata = session.metadata.as_ref().filter(|metadata| !metadata.is_empty());
+    let metadata = metadata.map_or_else(String::new, |metadata| Value::Object(metadata.clone()).to_string());
+    let mut details = vec![
+        ("name", session.name.clone().unwrap_or_default()),
+        ("session", session.session_id.clone()),
+        ("status", session.status.clone()),
+        ("queue", session.queue_size.to_string()),
+        ("last seen", time(&session.last_heartbeat)),
+        ("connected", time(&session.connection_time)),
+        ("protocols", protocols.join("; ")),
+        ("features", features),
+        ("metadata", metadata),
+    ];
+    if !session.activity.is_empty() {
+        let ways = session
+            .wakes_by
+            .as_ref()
+            .map_or_else(String::new, |ways| ways.join(", "));
+        details.splice(4..4, [("activity", session.activity.clone()), ("wakes by", ways)]);
     }
+    details
 }

@@ -4,13 +4,14 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TrySendError};
 use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Command};
+use rest::sessions::Session;
 use serde_json::{Value, json};
 
 use super::events::{EventStream, Frame};
 use super::job::{Context, Job};
 use super::lists::parsed;
 use super::lookup::whole_path;
-use super::sessions::{Session, path_of};
+use super::sessions::path_of;
 use crate::client::{ApiRequest, Client, ClientError};
 use crate::error::CliError;
 use crate::flags::{DURATION_SECONDS_MAX, duration, given, session};

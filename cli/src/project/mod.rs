@@ -1,11 +1,9 @@
 //! `project`: sends one request to a broker and shows the response to a person or a script.
 //!
-//! `args` declares the arguments, `request` turns them into a request, `views` turns the response (`responses`) into
-//! text. Only [`run`] does I/O.
+//! `args` declares the arguments, `request` turns them into a request, `views` turns the response into text. Only [`run`] does I/O.
 
 mod args;
 mod request;
-mod responses;
 mod views;
 
 use serde::de::IgnoredAny;

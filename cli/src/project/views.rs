@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
+use rest::projects::{
+    AuditLine, AuditPage, ChangedProject, Counts, CreatedKey, CreatedProject, GrantRevoked, Granted, Key, Keys,
+    NewApiKey, Permission, Project, ProjectInfo, Projects, RevokedKey, RevokedKeys, RotatedKeys,
+};
 use serde_json::from_str;
 
-use super::responses::{
-    Audit, Changed, Counts, Created, Ended, Entry, GrantTaken, Granted, Key, KeyCreated, Keys, KeysRevoked, NewKey,
-    Permission, Project, Projects, Rotated, Shown,
-};
 use crate::table::{Table, escaped};
 
 /// The expected response, with arguments of the command that its text repeats.
@@ -37,11 +37,11 @@ impl View {
             Self::Created => created(&from_str(body)?),
             Self::Projects => projects(&from_str(body)?),
             Self::Project => shown(&from_str(body)?),
-            Self::Changed => project(&from_str::<Changed>(body)?.project).to_string(),
+            Self::Changed => project(&from_str::<ChangedProject>(body)?.project).to_string(),
             Self::Deleted(id) => format!("deleted the project {}\n", escaped(id)),
             Self::Keys => keys(&from_str(body)?),
             Self::KeyCreated => key_created(&from_str(body)?),
-            Self::KeyRevoked => revoked(&from_str::<KeysRevoked>(body)?.revoked),
+            Self::KeyRevoked => revoked(&from_str::<RevokedKeys>(body)?.revoked),
             Self::Rotated => rotated(&from_str(body)?),
             Self::Granted(id, target) => granted(id, target, &from_str(body)?),
             Self::GrantTaken(id, target) => grant_taken(id, target, &from_str(body)?),
@@ -59,10 +59,10 @@ impl View {
 }
 
 /// The keys with the advice to keep them.
-fn new_keys(keys: &[NewKey]) -> String {
+fn new_keys(keys: &[NewApiKey]) -> String {
     let mut table = Table::new(&["KEY ID", "API KEY"]);
     for key in keys {
-        table.row([key.key_id.as_str(), key.api_key.as_str()]);
+        table.row([key.key_id.as_str(), key.api_key.0.as_str()]);
     }
     let keep = match keys.len() {
         1 => "Keep this key now: it is not shown again.",
@@ -71,7 +71,7 @@ fn new_keys(keys: &[NewKey]) -> String {
     format!("{table}\n{keep}\n")
 }
 
-fn created(answer: &Created) -> String {
+fn created(answer: &CreatedProject) -> String {
     format!("{}\n{}", project(&answer.project), new_keys(&answer.api_keys))
 }
 
@@ -90,7 +90,7 @@ fn projects(answer: &Projects) -> String {
     ]);
     for project in &answer.projects {
         table.row([
-            project.id.as_str(),
+            project.project_id.as_str(),
             project.name.as_str(),
             yes_or_no(project.active),
             yes_or_no(project.config.allow_cross_project),
@@ -107,9 +107,10 @@ fn projects(answer: &Projects) -> String {
 
 fn project(project: &Project) -> Table {
     let config = &project.config;
+    let limits = config.limits.clone().unwrap_or_default();
     let mut table = Table::without_headings();
     for (name, value) in [
-        ("id", project.id.clone()),
+        ("id", project.project_id.clone()),
         ("name", project.name.clone()),
         ("description", project.description.clone().unwrap_or_default()),
         ("tags", project.tags.join(", ")),
@@ -117,17 +118,17 @@ fn project(project: &Project) -> Table {
         ("created", project.created_at.clone()),
         ("cross-project", yes_or_no(config.allow_cross_project).to_owned()),
         ("discoverable", yes_or_no(config.discoverable).to_owned()),
-        ("max sessions", or_default(config.max_sessions)),
-        ("max protocols", or_default(config.max_protocols)),
-        ("queue capacity", or_default(config.queue_capacity)),
-        ("rate limit", per_minute(config.rate_limit)),
+        ("max sessions", or_default(limits.max_sessions)),
+        ("max protocols", or_default(limits.max_protocols)),
+        ("queue capacity", or_default(limits.queue_capacity)),
+        ("rate limit", per_minute(limits.rate_limit)),
     ] {
         table.row([name, value.as_str()]);
     }
     table
 }
 
-fn shown(answer: &Shown) -> String {
+fn shown(answer: &ProjectInfo) -> String {
     let mut text = project(&answer.project).to_string();
     if let Some(counts) = &answer.counts {
         let _ = write!(text, "\n{}", counted(counts));
@@ -163,7 +164,7 @@ fn allowed(permissions: &[Permission]) -> Table {
             permission.target_project_id.as_str(),
             protocols.as_str(),
             per_minute(permission.message_rate_limit).as_str(),
-            or_empty(permission.granted_at.as_ref()),
+            permission.granted_at.as_str(),
         ]);
     }
     table
@@ -185,12 +186,12 @@ fn keys(answer: &Keys) -> String {
     ]);
     for key in &answer.keys {
         table.row([
-            key.id.as_str(),
+            key.key_id.as_str(),
             or_empty(key.label.as_ref()),
             key.scope.as_str(),
             person(key).as_str(),
             key.status.as_str(),
-            or_empty(key.created_at.as_ref()),
+            key.created_at.as_str(),
             key.expires_at.as_deref().unwrap_or("never"),
             key.last_used_at.as_deref().unwrap_or("never"),
         ]);
@@ -201,16 +202,16 @@ fn keys(answer: &Keys) -> String {
 /// The person who holds a key, with their roles: `mara (dba, oncall)`.
 fn person(key: &Key) -> String {
     let name = key.human.clone().unwrap_or_default();
-    match key.roles.as_slice() {
+    match key.roles.as_deref().unwrap_or_default() {
         [] => name,
         roles => format!("{name} ({})", roles.join(", ")),
     }
 }
 
-fn key_created(answer: &KeyCreated) -> String {
+fn key_created(answer: &CreatedKey) -> String {
     let key = &answer.key;
     let mut table = Table::without_headings();
-    table.row(["key id", key.id.as_str()]);
+    table.row(["key id", key.key_id.as_str()]);
     table.row(["label", or_empty(key.label.as_ref())]);
     table.row(["scope", key.scope.as_str()]);
     if key.human.is_some() {
@@ -220,11 +221,11 @@ fn key_created(answer: &KeyCreated) -> String {
         table.row(["tools", tools.as_str()]);
     }
     table.row(["expires", key.expires_at.as_deref().unwrap_or("never")]);
-    table.row(["api key", answer.api_key.as_str()]);
+    table.row(["api key", answer.api_key.0.as_str()]);
     format!("{table}\nKeep this key now: it is not shown again.\n")
 }
 
-fn revoked(ended: &[Ended]) -> String {
+fn revoked(ended: &[RevokedKey]) -> String {
     if ended.is_empty() {
         return "no key was revoked\n".to_owned();
     }
@@ -235,7 +236,7 @@ fn revoked(ended: &[Ended]) -> String {
     table.to_string()
 }
 
-fn rotated(answer: &Rotated) -> String {
+fn rotated(answer: &RotatedKeys) -> String {
     let mut text = new_keys(&answer.api_keys);
     if !answer.revoked.is_empty() {
         let mut table = Table::new(&["OLD KEY", "GOOD UNTIL"]);
@@ -256,7 +257,7 @@ fn granted(id: &str, target: &str, answer: &Granted) -> String {
     text
 }
 
-fn grant_taken(id: &str, target: &str, answer: &GrantTaken) -> String {
+fn grant_taken(id: &str, target: &str, answer: &GrantRevoked) -> String {
     let (id, target) = (escaped(id), escaped(target));
     if answer.revoked {
         format!("{id} may no longer send to {target}\n")
@@ -265,7 +266,7 @@ fn grant_taken(id: &str, target: &str, answer: &GrantTaken) -> String {
     }
 }
 
-fn audit(answer: &Audit) -> String {
+fn audit(answer: &AuditPage) -> String {
     if answer.entries.is_empty() {
         return "no entries\n".to_owned();
     }
@@ -288,7 +289,7 @@ fn audit(answer: &Audit) -> String {
     format!("{table}{more}")
 }
 
-fn outcome(entry: &Entry) -> String {
+fn outcome(entry: &AuditLine) -> String {
     match &entry.code {
         Some(code) => format!("{} ({code})", entry.outcome),
         None => entry.outcome.clone(),
@@ -299,7 +300,7 @@ fn yes_or_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
 
-fn or_default(limit: Option<u64>) -> String {
+fn or_default(limit: Option<usize>) -> String {
     limit.map_or_else(|| "default".to_owned(), |limit| limit.to_string())
 }
 
@@ -307,7 +308,7 @@ fn or_empty(text: Option<&String>) -> &str {
     text.map_or("", String::as_str)
 }
 
-fn per_minute(rate: u64) -> String {
+fn per_minute(rate: u32) -> String {
     match rate {
         0 => "no limit".to_owned(),
         rate => format!("{rate} per minute"),

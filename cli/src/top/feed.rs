@@ -4,15 +4,20 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use actors::clock::now;
-use serde::Deserialize;
+use rest::{
+    backends::{Backend, Backends},
+    messages::{ListedMessage, MessageLife},
+    sessions::Session,
+    stats::Stats,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::data::{Backend, Detail, Snapshot, Stats};
+use super::data::{Detail, Snapshot};
 use super::model::Update;
 use super::watched::{SESSIONS_MAX, Tab, Target, Watched};
 use crate::client::{ApiRequest, Client, ClientError, parameter, percent_encoded, with_query};
-use crate::operate::{EventStream, Frame, LifePage, Message, Names, Pages, Session, event_line, parsed};
+use crate::operate::{EventStream, Frame, Names, Pages, event_line, parsed};
 use crate::screen::Updates;
 use crate::short::SCREENS_ARE_UTC;
 
@@ -109,11 +114,7 @@ impl Poller {
     }
 
     fn backends(&self) -> Result<Vec<Backend>, ClientError> {
-        #[derive(Deserialize)]
-        struct Answer {
-            backends: Vec<Backend>,
-        }
-        self.get::<Answer>("/api/v1/backends").map(|answer| answer.backends)
+        self.get::<Backends>("/api/v1/backends").map(|answer| answer.backends)
     }
 
     fn sessions_path(&self) -> String {
@@ -136,11 +137,11 @@ impl Poller {
             Target::Session(id) => {
                 let session: Session = self.get(&format!("/api/v1/sessions/{}", percent_encoded(id)))?;
                 let path = with_query("/api/v1/messages", [parameter("session", Some(id))]);
-                let (messages, _) = self.list::<Message>(&path, "messages", MESSAGES_MAX)?;
+                let (messages, _) = self.list::<ListedMessage>(&path, "messages", MESSAGES_MAX)?;
                 Ok(Detail::Session(Box::new(session), messages))
             }
             Target::Message(id) => {
-                let life: LifePage = self.get(&format!("/api/v1/messages/{}", percent_encoded(id)))?;
+                let life: MessageLife = self.get(&format!("/api/v1/messages/{}", percent_encoded(id)))?;
                 Ok(Detail::Message(Box::new(life)))
             }
         }

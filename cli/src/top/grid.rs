@@ -1,8 +1,10 @@
 //! Lists as rows of text, sorted and filtered. Pure.
 
+use rest::messages::ListedMessage;
+
 use super::data::Snapshot;
 use super::watched::{Tab, Target};
-use crate::operate::Message;
+use crate::operate::message_progress;
 use crate::short::screen_time;
 use crate::table::shortened;
 
@@ -60,7 +62,7 @@ impl Grid {
     }
 
     /// The messages of a session.
-    pub fn of_messages(list: &[Message], now: &str, name_of: impl Fn(&str) -> String) -> Self {
+    pub fn of_messages(list: &[ListedMessage], now: &str, name_of: impl Fn(&str) -> String) -> Self {
         let rows = messages(list, now, name_of);
         let total = rows.len();
         Self {
@@ -124,7 +126,7 @@ fn sessions(snapshot: &Snapshot, now: &str) -> Vec<Row> {
     rows.collect()
 }
 
-fn messages(messages: &[Message], now: &str, name_of: impl Fn(&str) -> String) -> Vec<Row> {
+fn messages(messages: &[ListedMessage], now: &str, name_of: impl Fn(&str) -> String) -> Vec<Row> {
     let rows = messages.iter().map(|message| {
         let to = message
             .recipient_id
@@ -135,7 +137,7 @@ fn messages(messages: &[Message], now: &str, name_of: impl Fn(&str) -> String) -
             message.sender().to_owned(),
             to,
             message.protocol(),
-            message.progress(),
+            message_progress(message),
             message.headers.priority.clone().unwrap_or_else(|| "normal".to_owned()),
             message.message_id.clone(),
         ];

@@ -10,6 +10,7 @@ use actix_web::{
     web,
 };
 use actors::model::BrokerError;
+use rest::backends::Backend;
 use utoipa::ToSchema;
 
 use crate::http::{
@@ -21,7 +22,7 @@ use api::{
     auth::Identity,
     verbs::{
         added_backends as verbs,
-        backends::{self, Backend},
+        backends::{self, backend_view},
     },
 };
 
@@ -269,5 +270,5 @@ async fn change(
 /// The backend as it is now. It is stored, and this replica serves it unless the storage has failed since.
 fn shown(by: &Identity, name: &str) -> Result<Backend, ApiError> {
     let found = backends::find(&by.project, name).map_err(|_| BrokerError::unavailable())?;
-    Ok(Backend::of(&found, true))
+    Ok(backend_view(&found, true))
 }

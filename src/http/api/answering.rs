@@ -23,7 +23,7 @@ use actors::{
 use futures_util::future::LocalBoxFuture;
 
 use super::{
-    question_schemas as documented,
+    desk_requests as documented,
     shown_question::{audited, parse_id, question_response},
 };
 use crate::http::{
@@ -157,7 +157,7 @@ async fn respond(by: &Identity, question: &Question, reader: &Reader<'_>) -> Api
 #[utoipa::path(post, path = "/api/v1/questions/{question_id}/claim", operation_id = "claim_question", tag = "desk",
     params(documented::QuestionPath, documented::IfMatchHeader, documented::HumanHeaders),
     request_body = Option<documented::AtConsole>, responses(
-    (status = 200, description = "The question", body = documented::Question,
+    (status = 200, description = "The question", body = rest::questions::Question,
         headers(("ETag" = String, description = "The revision, for If-Match"))),
     (status = 409, description = "The question is closed: `state`, `by` and `at` say how", body = ProblemBody,
         content_type = "application/problem+json"),
@@ -187,7 +187,7 @@ pub async fn claim(
 /// The person gives up their claim: the question waits again.
 #[utoipa::path(post, path = "/api/v1/questions/{question_id}/release", operation_id = "release_question", tag = "desk",
     params(documented::QuestionPath, documented::HumanHeaders), request_body = Option<documented::Nothing>, responses(
-    (status = 200, description = "The question", body = documented::Question),
+    (status = 200, description = "The question", body = rest::questions::Question),
     (status = 409, description = "The question is closed: `state`, `by` and `at` say how", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]
@@ -207,7 +207,7 @@ pub async fn release(
 /// Hands a question over to another person, to a role, or back to the desk. It keeps its age and its place.
 #[utoipa::path(post, path = "/api/v1/questions/{question_id}/handover", operation_id = "hand_over_question", tag = "desk",
     params(documented::QuestionPath, documented::HumanHeaders), request_body = documented::Handover, responses(
-    (status = 200, description = "The question", body = documented::Question),
+    (status = 200, description = "The question", body = rest::questions::Question),
     (status = 409, description = "The question is closed: `state`, `by` and `at` say how", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]
@@ -233,7 +233,7 @@ pub async fn hand_over(
 #[utoipa::path(post, path = "/api/v1/questions/{question_id}/answer", operation_id = "answer_question", tag = "desk",
     params(documented::QuestionPath, documented::IfMatchHeader, documented::HumanHeaders),
     request_body = documented::AnswerQuestion, responses(
-    (status = 200, description = "The answered question", body = documented::Question),
+    (status = 200, description = "The answered question", body = rest::questions::Question),
     (status = 409, description = "The question is closed: `state`, `by` and `at` say how. The text is kept as a draft",
         body = ProblemBody, content_type = "application/problem+json"),
     (status = 412, description = "If-Match does not hold: `revision` is the present one", body = ProblemBody,
@@ -264,7 +264,7 @@ pub async fn answer(
 #[utoipa::path(post, path = "/api/v1/questions/{question_id}/decline", operation_id = "decline_question", tag = "desk",
     params(documented::QuestionPath, documented::IfMatchHeader, documented::HumanHeaders),
     request_body = Option<documented::DeclineQuestion>, responses(
-    (status = 200, description = "The declined question", body = documented::Question),
+    (status = 200, description = "The declined question", body = rest::questions::Question),
     (status = 409, description = "The question is closed: `state`, `by` and `at` say how", body = ProblemBody,
         content_type = "application/problem+json"),
     (status = 412, description = "If-Match does not hold: `revision` is the present one", body = ProblemBody,
@@ -294,7 +294,7 @@ pub async fn decline(
 /// Cancels a question of a session of the caller, or with the scope `admin` any question. A closed question stays as it is.
 #[utoipa::path(post, path = "/api/v1/questions/{question_id}/cancel", operation_id = "cancel_question", tag = "desk",
     params(documented::QuestionPath), request_body = Option<documented::CancelQuestion>, responses(
-    (status = 200, description = "The question, cancelled or closed before", body = documented::Question),
+    (status = 200, description = "The question, cancelled or closed before", body = rest::questions::Question),
 ))]
 pub async fn cancel(Caller(by): Caller, _: NoQuery, path: web::Path<String>, body: OptionalArguments) -> ApiResult {
     let mut arguments = body.arguments()?;
@@ -312,7 +312,7 @@ pub async fn cancel(Caller(by): Caller, _: NoQuery, path: web::Path<String>, bod
 /// The person types: their claim lasts on, or begins if no person has claimed the question.
 #[utoipa::path(post, path = "/api/v1/questions/{question_id}/typed", operation_id = "typed_at_question", tag = "desk",
     params(documented::QuestionPath, documented::HumanHeaders), request_body = Option<documented::AtConsole>, responses(
-    (status = 200, description = "The question", body = documented::Question),
+    (status = 200, description = "The question", body = rest::questions::Question),
     (status = 409, description = "The question is closed: `state`, `by` and `at` say how", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]

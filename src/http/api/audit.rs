@@ -4,6 +4,7 @@
 
 use actix_web::{http::Method, web};
 use actors::model::{AuditOutcome, BrokerError, ProjectId};
+use rest::words;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -12,7 +13,7 @@ use crate::http::{
     extract::{Admin, ApiResult, Caller, ok, parse_text},
     resource::Resource,
 };
-use api::admin::{AUDIT_PAGE_LEN_MAX, AuditFilter, schemas, views};
+use api::admin::{AUDIT_PAGE_LEN_MAX, AuditFilter};
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {
@@ -25,12 +26,12 @@ pub fn resources() -> Vec<Resource> {
 #[into_params(parameter_in = Query)]
 pub struct Query {
     /// Only entries of this project.
-    #[param(value_type = Option<schemas::ProjectId>)]
+    #[param(value_type = Option<words::ProjectId>)]
     project: Option<String>,
     /// Only entries of this action, such as `key.rotate`.
     action: Option<String>,
     /// Only entries with this outcome.
-    #[param(value_type = Option<schemas::Outcome>)]
+    #[param(value_type = Option<AuditOutcome>)]
     outcome: Option<String>,
     /// Only entries with this text, in any case, in their actor, action or target.
     #[param(min_length = 1, max_length = 128)]
@@ -45,7 +46,7 @@ pub struct Query {
 
 /// Administrative actions and refusals, newest first. An admin of a project sees the entries of that project.
 #[utoipa::path(get, path = "/api/v1/audit", operation_id = "list_audit", tag = "audit", params(Query), responses(
-    (status = 200, description = "A page of the audit", body = views::AuditPage),
+    (status = 200, description = "A page of the audit", body = rest::projects::AuditPage),
 ))]
 pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     let Query {

@@ -14,6 +14,7 @@ use actors::{
     gateway::{BackendCommand, BackendState},
     model::Scope,
 };
+use rest::backends::{Backend, BackendLines, BackendTools, Backends, ReadinessLevel, ToolsReadiness};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -26,8 +27,8 @@ use crate::http::{
 use api::{
     auth::Identity,
     verbs::{
-        backends::{self as verbs, Backend, BackendLines, BackendTools, Backends},
-        readiness::{self, ReadinessLevel, ToolsReadiness},
+        backends::{self as verbs, backend_view},
+        readiness,
     },
 };
 
@@ -67,7 +68,7 @@ pub async fn list(Caller(by): Caller, _: NoQuery) -> ApiResult {
 ))]
 pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
-    ok(Backend::of(&*verbs::find(&by.project, &path)?, shows_arguments(&by)))
+    ok(backend_view(&*verbs::find(&by.project, &path)?, shows_arguments(&by)))
 }
 
 /// The tools of a backend, each with the name that clients see.
@@ -187,5 +188,5 @@ fn shows_arguments(by: &Identity) -> bool {
 
 fn command(admin: &Admin, by: &Arc<Identity>, name: &str, command: BackendCommand) -> ApiResult {
     admin.command_backend(by, name, command, || verbs::command(&by.project, name, command))?;
-    ok(Backend::of(&*verbs::find(&by.project, name)?, shows_arguments(by)))
+    ok(backend_view(&*verbs::find(&by.project, name)?, shows_arguments(by)))
 }

@@ -7,7 +7,6 @@ use actors::model::Scope;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::schemas as documented;
 use crate::http::{
     extract::{ApiResult, Caller, listed, ok_text},
     resource::Resource,
@@ -33,7 +32,7 @@ pub struct Query {
 
 /// For each pair of sessions, what both can speak, as the tool `compatibility_matrix` shows it.
 #[utoipa::path(get, path = "/api/v1/compatibility", operation_id = "get_compatibility", tag = "sessions",
-    params(Query), responses((status = 200, description = "A page of the matrix", body = documented::Matrix),
+    params(Query), responses((status = 200, description = "A page of the matrix", body = rest::sessions::Matrix),
 ))]
 pub async fn matrix(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     by.check_scope(Scope::Observer)?;

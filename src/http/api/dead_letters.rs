@@ -7,18 +7,18 @@ use actors::{
     model::{BrokerError, DeadLetter, DeadLetterReason, ProtocolName, Scope},
     storage::DeadLetterQuery,
 };
+use rest::words;
 use serde::Deserialize;
 use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{parties::parse_session, schemas as documented};
+use super::parties::parse_session;
 use crate::http::{
     backpressure::{ANSWER_RESERVATION_TIMEOUT, transport_context},
     extract::{ApiError, ApiResult, Caller, JsonArguments, NoQuery, ok, ok_text, parse_limit},
     resource::Resource,
 };
 use api::{
-    admin::schemas,
     auth::Identity,
     budget::{AnswerBudget, Reservation},
     problem::Problem,
@@ -42,12 +42,12 @@ pub fn resources() -> Vec<Resource> {
 #[into_params(parameter_in = Query)]
 pub struct Query {
     /// Only this reason.
-    #[param(value_type = Option<documented::DeadLetterReason>)]
+    #[param(value_type = Option<DeadLetterReason>)]
     reason: Option<DeadLetterReason>,
     /// Only messages that this session sent or should have got: its id or its name.
     session: Option<String>,
     /// Only messages of this protocol.
-    #[param(value_type = Option<schemas::ProtocolName>)]
+    #[param(value_type = Option<words::ProtocolName>)]
     protocol: Option<String>,
     /// `payload` shows the payloads, which requires the scope `admin`.
     #[param(pattern = "^payload$")]
@@ -63,7 +63,7 @@ pub struct Query {
 /// have got. A page looks at as many dead letters as its limit: with `session` or `protocol` it may have fewer, or
 /// none, and still be followed by another.
 #[utoipa::path(get, path = "/api/v1/dead-letters", operation_id = "list_dead_letters", tag = "messages",
-    params(Query), responses((status = 200, description = "A page of the dead letters", body = documented::DeadLetters),
+    params(Query), responses((status = 200, description = "A page of the dead letters", body = rest::messages::DeadLetters),
 ))]
 pub async fn list(Caller(by): Caller, query: web::Query<Query>, request: HttpRequest) -> ApiResult {
     by.check_scope(Scope::Observer)?;
@@ -135,7 +135,7 @@ pub struct RedriveDeadLetters {
 /// Sends dead letters again, to their recipients or to another one. Requires the scope `member`.
 #[utoipa::path(post, path = "/api/v1/dead-letters/redrive", operation_id = "redrive_dead_letters", tag = "messages",
     request_body = RedriveDeadLetters, responses(
-    (status = 200, description = "What became of them", body = documented::Redriven),
+    (status = 200, description = "What became of them", body = rest::messages::Redriven),
 ))]
 pub async fn redrive(Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResult {
     by.check_scope(Scope::Member)?;

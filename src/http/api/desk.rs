@@ -14,7 +14,7 @@ use actors::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::question_schemas as documented;
+use super::desk_requests as documented;
 use crate::http::{
     extract::{ApiResult, Caller, JsonBody, NoQuery, ok},
     people::NamedHuman,
@@ -36,7 +36,7 @@ pub fn resources() -> Vec<Resource> {
 
 /// The people at the desk, their consoles at all replicas, and the number of questions that wait.
 #[utoipa::path(get, path = "/api/v1/desk", operation_id = "get_desk", tag = "desk", responses(
-    (status = 200, description = "The desk", body = documented::Desk),
+    (status = 200, description = "The desk", body = rest::desk::Desk),
 ))]
 pub async fn show(Caller(by): Caller, _: NoQuery) -> ApiResult {
     by.check_scope(Scope::Observer)?;

@@ -13,11 +13,12 @@ use actors::{
     session::Member,
     storage::{Acknowledge, EventPosition},
 };
+use rest::messages::MessagesRead;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{history::write_listed, messages::accept, question_schemas::HumanHeaders, schemas as documented};
+use super::{desk_requests::HumanHeaders, history::write_listed, messages::accept};
 use crate::http::{
     extract::{Admin, ApiResult, Caller, JsonArguments, NoQuery, ShortJsonArguments, ok, ok_text, parse_limit},
     people::NamedHuman,
@@ -66,34 +67,6 @@ pub struct Query {
     cursor: Option<String>,
 }
 
-/// A message from or to a person.
-#[allow(dead_code, reason = "schema of what list writes")]
-#[derive(ToSchema)]
-pub struct PersonsMessage {
-    #[serde(flatten)]
-    message: documented::ListedMessage,
-    /// It waits for the person, who has not marked it as read.
-    unread: bool,
-}
-
-/// A page of the messages of a person, newest first.
-#[allow(dead_code, reason = "schema of what list writes")]
-#[derive(ToSchema)]
-pub struct PersonsMessages {
-    messages: Vec<PersonsMessage>,
-    /// The payloads of messages are kept after the acknowledgement (`message_history_payloads`).
-    payloads_kept: bool,
-    /// The session of the person.
-    #[schema(format = "uuid")]
-    session_id: String,
-    human: String,
-    /// All messages that wait for the person.
-    waiting: usize,
-    /// Cursor of the next page.
-    #[schema(nullable = false)]
-    next_cursor: Option<String>,
-}
-
 /// What a person writes to an agent.
 #[allow(dead_code, reason = "schema of the input of send")]
 #[derive(ToSchema)]
@@ -121,15 +94,6 @@ pub struct ReadMessages {
     message_ids: Vec<String>,
 }
 
-/// What became of them.
-#[allow(dead_code, reason = "schema of what read writes")]
-#[derive(ToSchema)]
-pub struct MessagesRead {
-    acknowledged: usize,
-    /// Those that do not wait for the person.
-    unknown: Vec<String>,
-}
-
 /// The session of the person in whose name the request acts.
 async fn person(by: &Identity, named: NamedHuman, is_active: bool) -> Result<(Human, Arc<Member>), BrokerError> {
     let human = named.acting(by, Via::Web).await?;
@@ -141,7 +105,7 @@ async fn person(by: &Identity, named: NamedHuman, is_active: bool) -> Result<(Hu
 /// 256 KiB. Answers to questions are with their questions. A page looks at up to 5,000 events.
 #[utoipa::path(get, path = "/api/v1/desk/messages", operation_id = "list_persons_messages", tag = "desk",
     params(Query, HumanHeaders), responses(
-    (status = 200, description = "A page of the messages", body = PersonsMessages),
+    (status = 200, description = "A page of the messages", body = rest::messages::PersonsMessages),
 ))]
 pub async fn list(Caller(by): Caller, named: NamedHuman, query: web::Query<Query>) -> ApiResult {
     let Query { limit, cursor } = query.into_inner();
@@ -189,7 +153,7 @@ fn is_unread(message: &ListedMessage, person: SessionId) -> bool {
 /// Sends a text of the person to an agent, with the protocol `text`. Its answers come to the person.
 #[utoipa::path(post, path = "/api/v1/desk/messages", operation_id = "write_message", tag = "desk", params(HumanHeaders),
     request_body = WriteMessage, responses(
-    (status = 201, description = "The message is accepted", body = documented::Sent),
+    (status = 201, description = "The message is accepted", body = rest::messages::Sent),
 ))]
 pub async fn send(
     admin: Admin,
@@ -265,5 +229,8 @@ pub async fn read(Caller(by): Caller, _: NoQuery, named: NamedHuman, body: Short
     let (_, member) = person(&by, named, true).await?;
     let done = by.project.acknowledge(&member, Acknowledge::Seen(ids)).await?;
     unknown.extend(done.unknown.iter().map(ToString::to_string));
-    ok(json!({"acknowledged": done.acknowledged, "unknown": unknown}))
+    ok(MessagesRead {
+        acknowledged: done.acknowledged,
+        unknown,
+    })
 }

@@ -19,6 +19,7 @@ use actors::{
     storage::EventPosition,
 };
 use futures_util::{Stream, StreamExt, stream};
+use rest::words;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -34,7 +35,7 @@ use crate::{
     },
     transport::{OpenResponse, SocketState},
 };
-use api::{admin::schemas, auth::Identity, problem::Problem};
+use api::{auth::Identity, problem::Problem};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Proxies that buffer would hold events back.
@@ -62,7 +63,7 @@ pub struct Query {
     /// With `console`: roles of the person, separated by commas. A key has roles of its own.
     roles: Option<String>,
     /// The project, for a caller who may act in several and cannot send X-Project-ID, as a browser.
-    #[param(value_type = Option<schemas::ProjectId>)]
+    #[param(value_type = Option<words::ProjectId>)]
     project: Option<String>,
     /// As the header Last-Event-ID, for a client that cannot send it. The header takes precedence.
     last_event_id: Option<String>,

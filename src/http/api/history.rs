@@ -8,23 +8,23 @@ use actix_web::{http::StatusCode, web};
 use actors::{
     clock::rfc3339_text,
     model::{
-        AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, MessageId, OutcomeKind, Priority, ProtocolName,
-        Scope, SessionId,
+        AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, MessageId, Priority, ProtocolName, Scope,
+        SessionId,
     },
     project::{LifeChange, ListedMessage, MessageFilter, MessageLife, ProjectHandle, RecipientLife, StatusFilter},
     storage::EventPosition,
 };
-use serde::{Deserialize, Serialize};
+use rest::{messages as view, words};
+use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 
-use super::{dead_letters::includes_payload, parties::parse_session, schemas as documented};
+use super::{dead_letters::includes_payload, parties::parse_session};
 use crate::http::{
     extract::{ApiError, ApiResult, Caller, ok_text, parse_limit, parse_text},
     problem_body::ProblemBody,
 };
 use api::{
-    admin::schemas,
     auth::Identity,
     problem::Problem,
     verbs::{
@@ -50,7 +50,7 @@ pub struct Query {
     /// Only messages that this session sent or got: its id or another address.
     session: Option<String>,
     /// Only messages with this status for some recipient; with `session`, for that one if it is a recipient.
-    #[param(value_type = Option<documented::DeliveryStatus>)]
+    #[param(value_type = Option<rest::messages::DeliveryStatus>)]
     status: Option<String>,
     /// Only messages with this header, and the message with this id if it has neither this header nor a thread.
     correlation_id: Option<String>,
@@ -64,10 +64,10 @@ pub struct Query {
     #[param(format = DateTime)]
     until: Option<String>,
     /// Only messages of this protocol.
-    #[param(value_type = Option<schemas::ProtocolName>)]
+    #[param(value_type = Option<words::ProtocolName>)]
     protocol: Option<String>,
     /// Only messages with this priority.
-    #[param(value_type = Option<documented::Priority>)]
+    #[param(value_type = Option<Priority>)]
     priority: Option<Priority>,
     /// Only messages with this text, in any case, in the subject, in the name of the sender or of a recipient other than
     /// `session`, in the name of the protocol or in the correlation id.
@@ -89,7 +89,7 @@ pub struct Query {
 /// looks at up to 5,000 events, and at messages with up to 200,000 recipients together, and reads the receipts of up to
 /// 20,000: it may have fewer messages than its limit, or none, and still be followed by another.
 #[utoipa::path(get, path = "/api/v1/messages", operation_id = "list_messages", tag = "messages",
-    params(Query), responses((status = 200, description = "A page of the messages", body = documented::Messages),
+    params(Query), responses((status = 200, description = "A page of the messages", body = rest::messages::Messages),
 ))]
 pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
@@ -192,16 +192,6 @@ fn parse_status(word: &str) -> Result<StatusFilter, BrokerError> {
     })
 }
 
-/// How many recipients have each status.
-#[derive(Default, Serialize)]
-struct RecipientCounts {
-    queued: usize,
-    delivered: usize,
-    acknowledged: usize,
-    expired: usize,
-    dead_lettered: usize,
-}
-
 /// Writes the envelope with the members `recipient_name`, `thread_id`, `status` and `recipients`, and `excerpt` if it was wanted.
 pub(super) fn write_listed(
     out: &mut Vec<u8>,
@@ -224,7 +214,7 @@ pub(super) fn write_listed(
         _ => None,
     };
     let counts = recipients.map(|recipients| {
-        let mut counts = RecipientCounts::default();
+        let mut counts = view::RecipientCounts::default();
         for recipient in recipients {
             *match recipient.status {
                 DeliveryStatus::Queued => &mut counts.queued,
@@ -270,7 +260,7 @@ pub struct LifeQuery {
 /// message, only the last status of each recipient is known. A member sees messages that its own sessions sent or got.
 #[utoipa::path(get, path = "/api/v1/messages/{message_id}", operation_id = "get_message", tag = "messages",
     params(("message_id" = String, Path, format = "uuid"), LifeQuery), responses(
-    (status = 200, description = "The life of the message", body = documented::MessageLife),
+    (status = 200, description = "The life of the message", body = rest::messages::MessageLife),
     (status = 404, description = "No such message, or none that is remembered", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]
@@ -287,7 +277,7 @@ pub async fn life(Caller(by): Caller, query: web::Query<LifeQuery>, path: web::P
     let mut page = JsonPage::new("recipients");
     let recipients: Vec<_> = life.recipients.iter().collect();
     let last = page.push_all(&recipients, |(session, life)| {
-        RecipientView::new(&by.project, **session, life)
+        recipient_view(&by.project, **session, life)
     });
     let next_cursor = last.map(|(session, _)| **session).or(life.next);
     let mut envelope = Vec::new();
@@ -335,92 +325,59 @@ fn is_visible(by: &Arc<Identity>, life: &MessageLife) -> bool {
 }
 
 /// The life of a message for one recipient, as callers see it.
-#[derive(Serialize)]
-struct RecipientView {
-    session_id: SessionId,
-    name: Option<String>,
-    status: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<DeadLetterReason>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    outcome: Option<OutcomeKind>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<String>,
-    events: Vec<ChangeView>,
-}
-
-#[derive(Serialize)]
-struct ChangeView {
-    event: &'static str,
-    at: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delivery: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<DeadLetterReason>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<SessionId>,
-}
-
-impl RecipientView {
-    fn new(project: &ProjectHandle, session: SessionId, life: &RecipientLife) -> Self {
-        let member = project.session(session);
-        let reason = life.status.as_ref().and_then(|status| match status.status {
-            DeliveryStatus::DeadLettered(reason) => Some(reason),
-            DeliveryStatus::Expired => Some(DeadLetterReason::Expired),
-            _ => None,
-        });
-        let outcome = life.status.as_ref().and_then(|status| status.outcome.as_deref());
-        Self {
-            session_id: session,
-            name: member.and_then(|member| member.record.name.as_ref().map(ToString::to_string)),
-            status: life.status.as_ref().map(|status| status.status.as_str()),
-            at: life.status.as_ref().map(|status| rfc3339_text(status.at_ms)),
-            reason,
-            outcome: outcome.map(|outcome| outcome.kind),
-            note: outcome
-                .map(|outcome| &*outcome.note)
-                .filter(|note| !note.is_empty())
-                .map(str::to_owned),
-            events: life
-                .changes
-                .iter()
-                .map(|(at_ms, change)| ChangeView::new(*at_ms, *change))
-                .collect(),
-        }
+fn recipient_view(project: &ProjectHandle, session: SessionId, life: &RecipientLife) -> view::RecipientLife {
+    let member = project.session(session);
+    let reason = life.status.as_ref().and_then(|status| match status.status {
+        DeliveryStatus::DeadLettered(reason) => Some(reason),
+        DeliveryStatus::Expired => Some(DeadLetterReason::Expired),
+        _ => None,
+    });
+    let outcome = life.status.as_ref().and_then(|status| status.outcome.as_deref());
+    view::RecipientLife {
+        session_id: session.to_string(),
+        name: member.and_then(|member| member.record.name.as_ref().map(ToString::to_string)),
+        status: life.status.as_ref().map(|status| status.status.as_str().to_owned()),
+        at: life.status.as_ref().map(|status| rfc3339_text(status.at_ms)),
+        reason: reason.map(|reason| reason.as_str().to_owned()),
+        outcome: outcome.map(|outcome| outcome.kind.as_str().to_owned()),
+        note: outcome
+            .map(|outcome| &*outcome.note)
+            .filter(|note| !note.is_empty())
+            .map(str::to_owned),
+        events: life
+            .changes
+            .iter()
+            .map(|(at_ms, change)| change_view(*at_ms, *change))
+            .collect(),
     }
 }
 
-impl ChangeView {
-    fn new(at_ms: u64, change: LifeChange) -> Self {
-        let view = |event| Self {
-            event,
-            at: rfc3339_text(at_ms),
-            delivery: None,
-            reason: None,
-            from: None,
-        };
-        match change {
-            LifeChange::Queued => view("queued"),
-            LifeChange::Released => view("released"),
-            LifeChange::Acknowledged => view("acknowledged"),
-            LifeChange::Delivered { delivery } => Self {
-                delivery: Some(delivery),
-                ..view("delivered")
-            },
-            LifeChange::DeadLettered {
-                reason: DeadLetterReason::Expired,
-                ..
-            } => view("expired"),
-            LifeChange::DeadLettered { reason, .. } => Self {
-                reason: Some(reason),
-                ..view("dead_lettered")
-            },
-            LifeChange::Redriven { from } => Self {
-                from: Some(from),
-                ..view("redriven")
-            },
+fn change_view(at_ms: u64, change: LifeChange) -> view::LifeChange {
+    let mut view = view::LifeChange {
+        at: rfc3339_text(at_ms),
+        ..view::LifeChange::default()
+    };
+    let event = match change {
+        LifeChange::Queued => "queued",
+        LifeChange::Released => "released",
+        LifeChange::Acknowledged => "acknowledged",
+        LifeChange::Delivered { delivery } => {
+            view.delivery = Some(delivery);
+            "delivered"
         }
-    }
+        LifeChange::DeadLettered {
+            reason: DeadLetterReason::Expired,
+            ..
+        } => "expired",
+        LifeChange::DeadLettered { reason, .. } => {
+            view.reason = Some(reason.as_str().to_owned());
+            "dead_lettered"
+        }
+        LifeChange::Redriven { from } => {
+            view.from = Some(from.to_string());
+            "redriven"
+        }
+    };
+    event.clone_into(&mut view.event);
+    view
 }

@@ -11,6 +11,7 @@ use actix_web::{
     web,
 };
 use actors::model::BrokerError;
+use rest::words;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -26,10 +27,7 @@ use crate::{
         state::StateData,
     },
 };
-use api::{
-    admin::schemas,
-    auth::{API_KEY, Credential, Credentials, Identity, cookie},
-};
+use api::auth::{API_KEY, Credential, Credentials, Identity, cookie};
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {
@@ -55,22 +53,22 @@ pub struct LogIn {
 #[derive(Serialize, ToSchema)]
 pub struct LoggedIn {
     /// The project that it acts in, unless X-Project-ID names another.
-    #[schema(value_type = schemas::ProjectId)]
+    #[schema(value_type = words::ProjectId)]
     project_id: String,
     #[schema(value_type = ScopeName)]
     scope: &'static str,
     /// Null for the admin key, for a token and without a key.
-    #[schema(required, value_type = Option<schemas::KeyId>)]
+    #[schema(required, value_type = Option<words::KeyId>)]
     key_id: Option<String>,
-    #[schema(required, value_type = Option<schemas::Name>)]
+    #[schema(required, value_type = Option<words::Name>)]
     label: Option<String>,
     /// The person in whose name the key answers questions. Absent for other scopes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = Option<schemas::HumanName>)]
+    #[schema(nullable = false, value_type = Option<words::HumanName>)]
     human: Option<String>,
     /// Roles of that person.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = Option<Vec<schemas::Role>>)]
+    #[schema(nullable = false, value_type = Option<Vec<words::Role>>)]
     roles: Option<Vec<String>>,
     /// The value of X-CSRF-Token that every method but GET and HEAD needs in addition to the cookie. Absent without the cookie.
     #[serde(skip_serializing_if = "Option::is_none")]

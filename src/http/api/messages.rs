@@ -21,12 +21,13 @@ use actors::{
     router::Routed,
     session::Member,
 };
+use rest::words;
 use utoipa::{
     ToSchema,
     openapi::{Object, OneOf, Schema, schema::Type},
 };
 
-use super::{history, schemas as documented};
+use super::history;
 use crate::{
     http::{
         backpressure::transport_context,
@@ -37,7 +38,6 @@ use crate::{
     transport::OpenResponse,
 };
 use api::{
-    admin::schemas,
     auth::Identity,
     verbs::{
         arguments::Arguments,
@@ -71,13 +71,13 @@ pub struct SendMessage {
     recipient_id: Option<String>,
     /// Comes together with `protocol_version`; without both the message is a plain text, of the built-in protocol `text` 1.0.0.
     #[schema(nullable = false)]
-    protocol_name: Option<schemas::ProtocolName>,
+    protocol_name: Option<words::ProtocolName>,
     #[schema(nullable = false)]
-    protocol_version: Option<documented::Version>,
+    protocol_version: Option<rest::words::Version>,
     /// Fits the schema of the protocol. Of a plain text: the text, or an object with it as `text`.
     #[schema(schema_with = text_or_object)]
     payload: (),
-    headers: Option<documented::Headers>,
+    headers: Option<rest::messages::Headers>,
     /// Of a direct message to a name that no session has: `keep` keeps it for the agent that registers the name.
     if_unknown: Option<IfUnknown>,
     /// Of a direct message: the status to wait for.
@@ -134,10 +134,10 @@ pub struct CapabilityFilter {
     params(("Idempotency-Key" = Option<String>, Header, max_length = 256, pattern = "^[ -~]*$",
         description = "The same as `headers.idempotency_key` in the body")),
     request_body = SendMessage, responses(
-    (status = 201, description = "The message is accepted", body = documented::Sent,
+    (status = 201, description = "The message is accepted", body = rest::messages::Sent,
         headers(("Location" = String, description = "The path of the message"))),
     (status = 200, description = "A message with this idempotency key was accepted before: the first answer again",
-        body = documented::Sent),
+        body = rest::messages::Sent),
     (status = 409, description = "The recipient does not speak the protocol, or the session was taken over",
         body = ProblemBody, content_type = "application/problem+json"),
 ))]

@@ -4,6 +4,7 @@
 
 use actix_web::{HttpRequest, HttpResponse, http::Method, web};
 use actors::model::{BrokerError, Scope};
+use rest::backends::BackendCalls;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -12,7 +13,7 @@ use crate::http::{
     replicas,
     resource::Resource,
 };
-use api::verbs::open_calls::{self as verbs, BackendCalls};
+use api::verbs::open_calls as verbs;
 use common::json::write_json;
 
 /// Bytes of the answer of another replica: 1,000 calls, most of them below 1 KiB.
@@ -66,7 +67,10 @@ pub async fn list(Caller(by): Caller, query: web::Query<CallsQuery>, request: Ht
         // A replica may know a new backend earlier than this one.
         let mut calls = match own {
             Err(error) if of_others.is_empty() => return Err(error.into()),
-            own => own.unwrap_or_else(|_| BackendCalls::none(own_id)),
+            own => own.unwrap_or_else(|_| BackendCalls {
+                replica: own_id,
+                ..BackendCalls::default()
+            }),
         };
         for (_, other) in of_others {
             calls.merge(other);

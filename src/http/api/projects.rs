@@ -16,6 +16,7 @@ use actors::{
         ProtocolName, Scope, ToolSet,
     },
 };
+use rest::words;
 use serde::{Deserialize, Deserializer, de::Error};
 use utoipa::{IntoParams, ToSchema};
 
@@ -25,7 +26,7 @@ use crate::http::{
     resource::Resource,
 };
 use api::{
-    admin::{GRACE_MAX, KEY_LIFE_MAX, ProjectFilter, schemas, views},
+    admin::{GRACE_MAX, KEY_LIFE_MAX, ProjectFilter},
     problem::Problem,
 };
 use common::json::JsonObject;
@@ -78,14 +79,14 @@ pub struct ListQuery {
     #[param(min_length = 1, max_length = 128)]
     q: Option<String>,
     /// The `next_cursor` of the previous page.
-    #[param(value_type = Option<schemas::ProjectId>)]
+    #[param(value_type = Option<words::ProjectId>)]
     cursor: Option<String>,
 }
 
 /// The caller's own project and the discoverable ones; all projects for the admin key.
 #[utoipa::path(get, path = "/api/v1/projects", operation_id = "list_projects", tag = "projects",
     params(ListQuery), responses(
-    (status = 200, description = "The projects", body = views::Projects),
+    (status = 200, description = "The projects", body = rest::projects::Projects),
 ))]
 pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<ListQuery>) -> ApiResult {
     let ListQuery {
@@ -113,14 +114,14 @@ pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<ListQuery>
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateProject {
-    #[schema(value_type = schemas::ProjectId)]
+    #[schema(value_type = words::ProjectId)]
     project_id: String,
-    #[schema(value_type = schemas::Name)]
+    #[schema(value_type = words::Name)]
     name: String,
-    #[schema(value_type = Option<schemas::Description>)]
+    #[schema(value_type = Option<words::Description>)]
     description: Option<String>,
     #[serde(default)]
-    #[schema(value_type = Vec<schemas::Tag>, max_items = 32)]
+    #[schema(value_type = Vec<words::Tag>, max_items = 32)]
     tags: BoundedSet<String, 32>,
     #[serde(default, deserialize_with = "object")]
     #[schema(value_type = ConfigBody)]
@@ -152,7 +153,7 @@ pub struct ConfigBody {
 /// Creates a project with its first key, of scope `admin`. Requires the admin key.
 #[utoipa::path(post, path = "/api/v1/projects", operation_id = "create_project", tag = "projects",
     request_body = CreateProject, responses(
-    (status = 201, description = "The project and its first key", body = views::CreatedProject,
+    (status = 201, description = "The project and its first key", body = rest::projects::CreatedProject,
         headers(("Location" = String, description = "The path of the project"))),
     (status = 409, description = "A project with this id exists or existed", body = ProblemBody,
         content_type = "application/problem+json"),
@@ -186,8 +187,8 @@ pub async fn create(
 
 /// One project: in full for its own callers, its public part for others.
 #[utoipa::path(get, path = "/api/v1/projects/{project_id}", operation_id = "get_project", tag = "projects",
-    params(("project_id" = schemas::ProjectId, Path)), responses(
-    (status = 200, description = "The project", body = views::ProjectInfo),
+    params(("project_id" = words::ProjectId, Path)), responses(
+    (status = 200, description = "The project", body = rest::projects::ProjectInfo),
 ))]
 pub async fn show(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
     ok(admin.show(&by, Some(&parse_project_id(&path)?)).await?)
@@ -199,13 +200,13 @@ pub async fn show(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<
 #[serde(deny_unknown_fields)]
 pub struct ChangeProject {
     #[serde(default, deserialize_with = "given")]
-    #[schema(nullable = false, value_type = Option<schemas::Name>)]
+    #[schema(nullable = false, value_type = Option<words::Name>)]
     name: Option<String>,
     #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Option<schemas::Description>)]
+    #[schema(value_type = Option<words::Description>)]
     description: Option<Option<String>>,
     #[serde(default, deserialize_with = "given")]
-    #[schema(nullable = false, value_type = Option<Vec<schemas::Tag>>, max_items = 32)]
+    #[schema(nullable = false, value_type = Option<Vec<words::Tag>>, max_items = 32)]
     tags: Option<BoundedSet<String, 32>>,
     #[serde(default, deserialize_with = "object")]
     #[schema(value_type = ConfigBody)]
@@ -242,8 +243,8 @@ fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Res
 
 /// Changes a project. Its limits require the admin key.
 #[utoipa::path(patch, path = "/api/v1/projects/{project_id}", operation_id = "change_project", tag = "projects",
-    params(("project_id" = schemas::ProjectId, Path)), request_body = ChangeProject, responses(
-    (status = 200, description = "The changed project", body = views::ChangedProject),
+    params(("project_id" = words::ProjectId, Path)), request_body = ChangeProject, responses(
+    (status = 200, description = "The changed project", body = rest::projects::ChangedProject),
 ))]
 pub async fn change(
     admin: Admin,
@@ -269,7 +270,7 @@ pub async fn change(
 
 /// Deletes a project with its keys, sessions and messages. Requires the admin key.
 #[utoipa::path(delete, path = "/api/v1/projects/{project_id}", operation_id = "delete_project", tag = "projects",
-    params(("project_id" = schemas::ProjectId, Path)), responses(
+    params(("project_id" = words::ProjectId, Path)), responses(
     (status = 204, description = "The project is deleted"),
 ))]
 pub async fn delete(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
@@ -279,8 +280,8 @@ pub async fn delete(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Pat
 
 /// The keys of a project, without their secrets.
 #[utoipa::path(get, path = "/api/v1/projects/{project_id}/keys", operation_id = "list_keys", tag = "keys",
-    params(("project_id" = schemas::ProjectId, Path)), responses(
-    (status = 200, description = "The keys", body = views::Keys),
+    params(("project_id" = words::ProjectId, Path)), responses(
+    (status = 200, description = "The keys", body = rest::projects::Keys),
 ))]
 pub async fn keys(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
     ok(admin.keys(&by, &parse_project_id(&path)?)?)
@@ -291,19 +292,19 @@ pub async fn keys(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<
 #[serde(deny_unknown_fields)]
 pub struct CreateKey {
     /// A display name.
-    #[schema(value_type = Option<schemas::Name>)]
+    #[schema(value_type = Option<words::Name>)]
     label: Option<String>,
     /// The default is `member`.
-    #[schema(value_type = Option<schemas::KeyScope>)]
+    #[schema(value_type = Option<words::KeyScope>)]
     scope: Option<String>,
     /// With scope `answer`, and only then: the person who holds the key.
-    #[schema(value_type = Option<schemas::HumanName>)]
+    #[schema(value_type = Option<words::HumanName>)]
     human: Option<String>,
     /// With scope `answer`: roles of that person, to which questions may be addressed.
-    #[schema(value_type = Option<Vec<schemas::Role>>, max_items = 16)]
+    #[schema(value_type = Option<Vec<words::Role>>, max_items = 16)]
     roles: Option<Vec<String>>,
     /// The tools that callers with the key are listed; the default is the setting `tools` of the broker.
-    #[schema(value_type = Option<schemas::ToolSet>)]
+    #[schema(value_type = Option<ToolSet>)]
     tools: Option<String>,
     /// At most ten years. Without it the key does not expire.
     #[schema(value_type = Option<usize>, minimum = 1, maximum = 315_360_000)]
@@ -312,8 +313,8 @@ pub struct CreateKey {
 
 /// Creates a key. The response shows it once.
 #[utoipa::path(post, path = "/api/v1/projects/{project_id}/keys", operation_id = "create_key", tag = "keys",
-    params(("project_id" = schemas::ProjectId, Path)), request_body = CreateKey, responses(
-    (status = 201, description = "The key", body = views::CreatedKey, links(
+    params(("project_id" = words::ProjectId, Path)), request_body = CreateKey, responses(
+    (status = 201, description = "The key", body = rest::projects::CreatedKey, links(
         ("revoke" = (operation_id = "revoke_key", parameters(
             ("project_id" = "$request.path.project_id"), ("key_id" = "$response.body#/key/key_id"))))
     )),
@@ -368,8 +369,8 @@ pub async fn add_key(
 
 /// Revokes a key at once and closes the connections that use it.
 #[utoipa::path(delete, path = "/api/v1/projects/{project_id}/keys/{key_id}", operation_id = "revoke_key", tag = "keys",
-    params(("project_id" = schemas::ProjectId, Path), ("key_id" = schemas::KeyId, Path)), responses(
-    (status = 200, description = "When the key became invalid", body = views::RevokedKeys),
+    params(("project_id" = words::ProjectId, Path), ("key_id" = words::KeyId, Path)), responses(
+    (status = 200, description = "When the key became invalid", body = rest::projects::RevokedKeys),
 ))]
 pub async fn revoke_key(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<(String, String)>) -> ApiResult {
     let (id, key) = path.into_inner();
@@ -392,7 +393,7 @@ fn key_not_found(error: BrokerError) -> ApiError {
 #[serde(deny_unknown_fields)]
 pub struct RotateKeys {
     /// Only this key; all keys without it.
-    #[schema(value_type = Option<schemas::KeyId>)]
+    #[schema(value_type = Option<words::KeyId>)]
     key_id: Option<String>,
     /// How long the old keys stay valid, in seconds; at most 30 days. By default they end at once.
     #[serde(default)]
@@ -402,8 +403,8 @@ pub struct RotateKeys {
 
 /// Replaces keys by new ones.
 #[utoipa::path(post, path = "/api/v1/projects/{project_id}/keys/rotate", operation_id = "rotate_keys", tag = "keys",
-    params(("project_id" = schemas::ProjectId, Path)), request_body = RotateKeys, responses(
-    (status = 200, description = "The new keys, and when the old keys end", body = views::RotatedKeys),
+    params(("project_id" = words::ProjectId, Path)), request_body = RotateKeys, responses(
+    (status = 200, description = "The new keys, and when the old keys end", body = rest::projects::RotatedKeys),
 ))]
 pub async fn rotate(
     admin: Admin,
@@ -427,8 +428,8 @@ pub async fn rotate(
 
 /// The projects that sessions of this project may send to.
 #[utoipa::path(get, path = "/api/v1/projects/{project_id}/grants", operation_id = "list_grants", tag = "grants",
-    params(("project_id" = schemas::ProjectId, Path), GrantsQuery), responses(
-    (status = 200, description = "A page of the grants", body = views::Grants),
+    params(("project_id" = words::ProjectId, Path), GrantsQuery), responses(
+    (status = 200, description = "A page of the grants", body = rest::projects::Grants),
 ))]
 pub async fn grants(
     admin: Admin,
@@ -446,7 +447,7 @@ pub async fn grants(
 #[into_params(parameter_in = Query)]
 pub struct GrantsQuery {
     /// The `next_cursor` of the previous page.
-    #[param(value_type = Option<schemas::ProjectId>)]
+    #[param(value_type = Option<words::ProjectId>)]
     cursor: Option<String>,
 }
 
@@ -456,7 +457,7 @@ pub struct GrantsQuery {
 pub struct GrantAccess {
     /// Names of protocols; empty means all.
     #[serde(default)]
-    #[schema(value_type = Vec<schemas::ProtocolName>, max_items = 1000)]
+    #[schema(value_type = Vec<words::ProtocolName>, max_items = 1000)]
     allowed_protocols: BoundedSet<ProtocolName, 1000>,
     /// Messages per minute; 0 means no limit.
     #[serde(default)]
@@ -468,10 +469,10 @@ pub struct GrantAccess {
 #[utoipa::path(put, path = "/api/v1/projects/{project_id}/grants/{target_project_id}",
     operation_id = "grant_access", tag = "grants",
     params(
-        ("project_id" = schemas::ProjectId, Path),
-        ("target_project_id" = schemas::ProjectId, Path, example = "umbrella"),
+        ("project_id" = words::ProjectId, Path),
+        ("target_project_id" = words::ProjectId, Path, example = "umbrella"),
     ), request_body = GrantAccess, responses(
-    (status = 200, description = "The grant", body = views::Granted),
+    (status = 200, description = "The grant", body = rest::projects::Granted),
 ))]
 pub async fn grant(
     admin: Admin,
@@ -495,10 +496,10 @@ pub async fn grant(
 #[utoipa::path(delete, path = "/api/v1/projects/{project_id}/grants/{target_project_id}",
     operation_id = "revoke_access", tag = "grants",
     params(
-        ("project_id" = schemas::ProjectId, Path),
-        ("target_project_id" = schemas::ProjectId, Path, example = "umbrella"),
+        ("project_id" = words::ProjectId, Path),
+        ("target_project_id" = words::ProjectId, Path, example = "umbrella"),
     ), responses(
-    (status = 200, description = "Whether the grant existed", body = views::GrantRevoked),
+    (status = 200, description = "Whether the grant existed", body = rest::projects::GrantRevoked),
 ))]
 pub async fn revoke_grant(
     admin: Admin,

@@ -11,19 +11,16 @@ use actors::{
     model::{Pattern, ProtocolName, Scope},
     registry::DiscoverQuery,
 };
+use rest::words;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::schemas as documented;
 use crate::http::{
     extract::{ApiResult, Caller, JsonArguments, NoQuery, listed, ok_text, parse_limit, parse_text},
     problem_body::ProblemBody,
     resource::Resource,
 };
-use api::{
-    admin::schemas,
-    verbs::protocols::{self, PAGE_LEN, PAGE_LEN_MAX},
-};
+use api::verbs::protocols::{self, PAGE_LEN, PAGE_LEN_MAX};
 use common::json::write_json;
 
 /// The resources of this file.
@@ -43,14 +40,14 @@ pub fn resources() -> Vec<Resource> {
 #[into_params(parameter_in = Query)]
 pub struct Query {
     /// Only this one.
-    #[param(value_type = Option<schemas::ProtocolName>)]
+    #[param(value_type = Option<words::ProtocolName>)]
     name: Option<String>,
     /// Only versions that meet this requirement, such as `^1.2`.
     version: Option<String>,
     /// Only protocols with all of these tags, separated by commas.
     tags: Option<String>,
     /// Only protocols for this use.
-    #[param(value_type = Option<documented::Pattern>)]
+    #[param(value_type = Option<Pattern>)]
     capability: Option<Pattern>,
     /// Only protocols with this text, in any case, in their name, description, author or tags.
     #[param(min_length = 1, max_length = 128)]
@@ -68,7 +65,7 @@ pub struct Query {
 
 /// The protocols of the project, as the tool `discover_protocols` lists them.
 #[utoipa::path(get, path = "/api/v1/protocols", operation_id = "list_protocols", tag = "protocols", params(Query),
-    responses((status = 200, description = "A page of the protocols", body = documented::Protocols),
+    responses((status = 200, description = "A page of the protocols", body = rest::protocols::Protocols),
 ))]
 pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
@@ -98,15 +95,15 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
 /// The same as `GET /api/v1/protocols`.
 #[utoipa::path(get, path = "/protocols", operation_id = "list_protocols_of_the_project", tag = "protocols",
     params(Query),
-    responses((status = 200, description = "A page of the protocols", body = documented::Protocols),
+    responses((status = 200, description = "A page of the protocols", body = rest::protocols::Protocols),
 ))]
 #[allow(dead_code, reason = "describes a second path of the list")]
 pub fn list_at_root() {}
 
 /// One protocol with its schema.
 #[utoipa::path(get, path = "/api/v1/protocols/{name}/{version}", operation_id = "get_protocol", tag = "protocols",
-    params(("name" = schemas::ProtocolName, Path), ("version" = documented::Version, Path)), responses(
-    (status = 200, description = "The protocol", body = documented::Protocol),
+    params(("name" = words::ProtocolName, Path), ("version" = rest::words::Version, Path)), responses(
+    (status = 200, description = "The protocol", body = rest::protocols::Protocol),
 ))]
 pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<(String, String)>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
@@ -114,7 +111,7 @@ pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<(String, Strin
     let found = by.project.look_up(move |project| project.protocol(&name, &version));
     let protocol = found.answer().await?;
     let mut text = Vec::new();
-    write_json(&mut text, &protocols::protocol_json(&protocol.record, true));
+    write_json(&mut text, &protocols::protocol_view(&protocol.record, true));
     ok_text(&by, text)
 }
 
@@ -123,13 +120,13 @@ pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<(String, Strin
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegisterProtocol {
-    name: schemas::ProtocolName,
-    version: documented::Version,
+    name: words::ProtocolName,
+    version: rest::words::Version,
     /// A JSON Schema (draft-07 or 2020-12) of payloads, which are objects.
     #[schema(value_type = Object)]
     schema: (),
     /// How it is meant to be used.
-    capabilities: Option<Vec<documented::Pattern>>,
+    capabilities: Option<Vec<Pattern>>,
     metadata: Option<ProtocolMetadata>,
 }
 
@@ -148,9 +145,9 @@ pub struct ProtocolMetadata {
 /// Registers a protocol. Registering the identical one again changes nothing. Requires the scope `member`.
 #[utoipa::path(post, path = "/api/v1/protocols", operation_id = "register_protocol", tag = "protocols",
     request_body = RegisterProtocol, responses(
-    (status = 201, description = "The protocol is registered", body = documented::RegisteredProtocol,
+    (status = 201, description = "The protocol is registered", body = rest::protocols::RegisteredProtocol,
         headers(("Location" = String, description = "The path of the protocol"))),
-    (status = 200, description = "The identical protocol was registered before", body = documented::RegisteredProtocol),
+    (status = 200, description = "The identical protocol was registered before", body = rest::protocols::RegisteredProtocol),
     (status = 409, description = "Another protocol has this name and version", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]
@@ -158,8 +155,8 @@ pub async fn register(Caller(by): Caller, _: NoQuery, body: JsonArguments) -> Ap
     by.check_scope(Scope::Member)?;
     let definition = protocols::parse_definition(body.arguments()?, None)?;
     let location = format!("/api/v1/protocols/{}/{}", definition.name, definition.version);
-    let (answer, existed) = protocols::register(&by.project, definition).await?;
-    let mut response = if existed {
+    let answer = protocols::register(&by.project, definition).await?;
+    let mut response = if answer.existed {
         HttpResponse::Ok()
     } else {
         HttpResponse::Created()

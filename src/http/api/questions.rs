@@ -15,7 +15,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
-    messages, question_schemas as documented,
+    desk_requests as documented, messages,
     shown_question::{audited, parse_id, question_response},
 };
 use crate::http::{
@@ -72,7 +72,7 @@ pub struct ListQuery {
 /// and still be followed by another.
 #[utoipa::path(get, path = "/api/v1/questions", operation_id = "list_questions", tag = "desk",
     params(ListQuery, documented::HumanHeaders), responses(
-    (status = 200, description = "A page of the questions", body = documented::Questions),
+    (status = 200, description = "A page of the questions", body = rest::questions::Questions),
 ))]
 pub async fn list(Caller(by): Caller, query: web::Query<ListQuery>, named: NamedHuman) -> ApiResult {
     by.check_scope(Scope::Observer)?;
@@ -113,7 +113,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<ListQuery>, named: Named
 /// A question with its content. A person who reads it has seen it.
 #[utoipa::path(get, path = "/api/v1/questions/{question_id}", operation_id = "get_question", tag = "desk",
     params(documented::QuestionPath, documented::HumanHeaders), responses(
-    (status = 200, description = "The question", body = documented::Question,
+    (status = 200, description = "The question", body = rest::questions::Question,
         headers(("ETag" = String, description = "The revision, for If-Match"))),
 ))]
 pub async fn show(Caller(by): Caller, _: NoQuery, named: NamedHuman, path: web::Path<String>) -> ApiResult {
@@ -127,10 +127,10 @@ pub async fn show(Caller(by): Caller, _: NoQuery, named: NamedHuman, path: web::
 /// `member`.
 #[utoipa::path(post, path = "/api/v1/questions", operation_id = "ask_question", tag = "desk",
     request_body = documented::AskQuestion, responses(
-    (status = 201, description = "The question is asked", body = documented::Question,
+    (status = 201, description = "The question is asked", body = rest::questions::Question,
         headers(("Location" = String, description = "The path of the question"))),
     (status = 200, description = "The session asked with this idempotency key before: the earlier question",
-        body = documented::Question),
+        body = rest::questions::Question),
     (status = 409, description = "The session was taken over", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]

@@ -9,19 +9,17 @@ use actors::{
     model::{ProtocolName, Scope},
     project::SessionQuery,
 };
+use rest::words;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{schemas as documented, session_order};
+use super::session_order;
 use crate::http::{
     extract::{Admin, ApiResult, Caller, NoQuery, ok, ok_text, parse_limit, parse_text},
     replicas,
     resource::Resource,
 };
-use api::{
-    admin::{schemas, views},
-    verbs::sessions::{self, PAGE_LEN, PAGE_LEN_MAX, SessionView},
-};
+use api::verbs::sessions::{self, PAGE_LEN, PAGE_LEN_MAX, session_view};
 use common::json::write_json;
 
 /// Bytes of the answer of another replica to a disconnection.
@@ -44,10 +42,10 @@ pub fn resources() -> Vec<Resource> {
 #[into_params(parameter_in = Query)]
 pub struct Query {
     /// Only sessions of this presence; `active` by default.
-    #[param(value_type = Option<documented::SessionStatusFilter>)]
+    #[param(value_type = Option<rest::sessions::SessionStatusFilter>)]
     status: Option<String>,
     /// Only sessions that declare this protocol.
-    #[param(value_type = Option<schemas::ProtocolName>)]
+    #[param(value_type = Option<words::ProtocolName>)]
     protocol: Option<String>,
     /// Only sessions that declare this feature.
     feature: Option<String>,
@@ -77,7 +75,7 @@ pub struct Query {
 /// The sessions of the project, as the tool `list_sessions` shows them, oldest first unless they are sorted. `total` counts
 /// those of all pages.
 #[utoipa::path(get, path = "/api/v1/sessions", operation_id = "list_sessions", tag = "sessions", params(Query),
-    responses((status = 200, description = "A page of the sessions", body = documented::Sessions),
+    responses((status = 200, description = "A page of the sessions", body = rest::sessions::Sessions),
 ))]
 pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
@@ -111,7 +109,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
 
 /// The same as `GET /api/v1/sessions`.
 #[utoipa::path(get, path = "/sessions", operation_id = "list_sessions_of_the_project", tag = "sessions", params(Query),
-    responses((status = 200, description = "A page of the sessions", body = documented::Sessions),
+    responses((status = 200, description = "A page of the sessions", body = rest::sessions::Sessions),
 ))]
 #[allow(dead_code, reason = "describes a second path of the list")]
 pub fn list_at_root() {}
@@ -119,14 +117,14 @@ pub fn list_at_root() {}
 /// One session, by its id or its name.
 #[utoipa::path(get, path = "/api/v1/sessions/{session_id}", operation_id = "get_session", tag = "sessions",
     params(("session_id" = String, Path, description = "Id or name")), responses(
-    (status = 200, description = "The session with what it declares", body = documented::Session),
+    (status = 200, description = "The session with what it declares", body = rest::sessions::Session),
 ))]
 pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
     let member = by.project.resolve(&path).answer().await?;
     by.project.refresh_waiting(&[Arc::clone(&member)]).await;
     let mut text = Vec::new();
-    write_json(&mut text, &SessionView::new(&by.project, &member, true));
+    write_json(&mut text, &session_view(&by.project, &member, true));
     ok_text(&by, text)
 }
 
@@ -149,7 +147,7 @@ pub struct EndQuery {
 /// returned.
 #[utoipa::path(delete, path = "/api/v1/sessions/{session_id}", operation_id = "end_session", tag = "sessions",
     params(("session_id" = String, Path, description = "Id or name"), EndQuery), responses(
-    (status = 200, description = "The session is disconnected or ended", body = views::EndedSession),
+    (status = 200, description = "The session is disconnected or ended", body = rest::sessions::EndedSession),
 ))]
 pub async fn end(
     admin: Admin,

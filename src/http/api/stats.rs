@@ -4,18 +4,16 @@
 
 use actix_web::{HttpRequest, http::Method, web};
 use actors::model::{BrokerError, Scope};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use rest::{series::STEP_SECONDS, stats::Stats};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-use crate::{
-    http::{
-        extract::{ApiResult, Caller, ok, parse_seconds},
-        health::StorageCondition,
-        replicas,
-        resource::Resource,
-        state::StateData,
-    },
-    metrics::{STEP_SECONDS, Series, Stats, Warning},
+use crate::http::{
+    extract::{ApiResult, Caller, ok, parse_seconds},
+    health::storage_condition,
+    replicas,
+    resource::Resource,
+    state::StateData,
 };
 
 /// Bytes of the answer of another replica: an hour of points of every figure is about 50 KiB.
@@ -46,38 +44,9 @@ pub struct Query {
     replica: Option<String>,
 }
 
-/// Figures, and series if they were asked for.
-#[derive(Serialize, Deserialize, ToSchema)]
-#[schema(as = StatsAnswer)]
-pub struct Answer {
-    #[serde(flatten)]
-    stats: Stats,
-    /// That of the replica that works worst.
-    #[schema(nullable = false, required)]
-    health: Option<StorageCondition>,
-    /// What an operator should look at, most urgent first.
-    #[serde(default)]
-    #[schema(required)]
-    warnings: Vec<Warning>,
-    /// Of the replica that answers.
-    #[serde(default)]
-    version: String,
-    /// The id of the replica that answers; null where the storage is not shared.
-    #[schema(required)]
-    replica: Option<String>,
-    /// With `window`. A project that is not among the busiest `METRICS_PROJECTS_MAX` has no points.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    series: Option<Series>,
-    /// Replicas that did not answer: their figures are missing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(required = false)]
-    partial: Vec<String>,
-}
-
 /// The figures of the project, of all replicas together.
 #[utoipa::path(get, path = "/api/v1/stats", operation_id = "get_stats", tag = "broker", params(Query), responses(
-    (status = 200, description = "The figures", body = Answer),
+    (status = 200, description = "The figures", body = Stats),
 ))]
 pub async fn show(state: StateData, Caller(by): Caller, query: web::Query<Query>, request: HttpRequest) -> ApiResult {
     let Query {
@@ -91,33 +60,24 @@ pub async fn show(state: StateData, Caller(by): Caller, query: web::Query<Query>
     let series = parse_series(window.as_deref(), step.as_deref())?;
     let metrics = &state.ready()?.metrics;
     let project = (!all_projects).then_some(&by.project);
-    let mut answer = Answer {
-        stats: metrics.stats(project),
-        health: Some(StorageCondition::of(&state)),
-        warnings: Vec::new(),
+    let mut answer = Stats {
+        health: Some(storage_condition(&state)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         replica: replicas::own_id(&request).map(|replica| replica.to_string()),
         series: series.map(|(window, step)| metrics.series(project.map(|project| project.id()), window, step)),
-        partial: Vec::new(),
+        ..metrics.stats(project)
     };
-    for replica in &mut answer.stats.replica_list {
+    for replica in &mut answer.replica_list {
         replica.id.clone_from(&answer.replica);
     }
     if !is_self_only {
         let mut others = replicas::ask_others(&request, ANSWER_BYTES_MAX).await;
-        for (_, other) in others.parse::<Answer>() {
-            answer.stats.merge(&other.stats);
-            answer.health = match (answer.health, other.health) {
-                (Some(own), Some(other)) => Some(own.worse(other)),
-                (own, other) => own.or(other),
-            };
-            if let (Some(series), Some(other)) = (&mut answer.series, &other.series) {
-                series.merge(other);
-            }
+        for (_, other) in others.parse() {
+            answer.merge(&other);
         }
         answer.partial = others.partial;
     }
-    answer.warnings = state.warnings(&answer.stats, answer.partial.len());
+    answer.warnings = state.warnings(&answer, answer.partial.len());
     ok(answer)
 }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::IntoParams;
 
-use super::{messages, question_schemas as documented};
+use super::{desk_requests as documented, messages};
 use crate::http::{
     extract::{ApiResult, Caller, NoQuery, ShortJsonArguments, ok_text, parse_limit},
     problem_body::ProblemBody,
@@ -52,7 +52,7 @@ pub struct Query {
 /// The yaps of the last 24 hours, at most 1,000, in the order in which all consoles show them. A member sees those of its
 /// own sessions.
 #[utoipa::path(get, path = "/api/v1/yaps", operation_id = "list_yaps", tag = "desk", params(Query), responses(
-    (status = 200, description = "Yaps; `seq` of the last one continues the list", body = documented::Yaps),
+    (status = 200, description = "Yaps; `seq` of the last one continues the list", body = rest::desk::Yaps),
 ))]
 pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
@@ -73,7 +73,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
 /// Shows people a remark in the name of a session, as the tool `yap` does. Requires the scope `member`.
 #[utoipa::path(post, path = "/api/v1/yaps", operation_id = "yap", tag = "desk", request_body = documented::PostYap,
     responses(
-    (status = 201, description = "The yap is kept", body = documented::YapAccepted),
+    (status = 201, description = "The yap is kept", body = rest::desk::YapAccepted),
     (status = 409, description = "The session was taken over", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]

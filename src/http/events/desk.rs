@@ -10,7 +10,8 @@ use actors::{
     project::ProjectHandle,
 };
 use futures_util::FutureExt;
-use serde_json::{Value, json};
+use rest::desk::Inbox;
+use serde::Serialize;
 use tokio::time::sleep;
 
 use super::{Place, frame};
@@ -347,7 +348,7 @@ impl DeskFollower {
         }
         let mut data = question_view(&self.project, question, None);
         if self.source.console().is_some_and(|own| question.console() == Some(own)) {
-            data["mine"] = json!(true);
+            data.mine = true;
         }
         write_frame(chunk, "question", None, &data);
     }
@@ -371,16 +372,19 @@ impl DeskFollower {
     fn write_desk(&self, chunk: &mut BytesMut, desk: &DeskSummary) {
         let mut data = desk_view(desk);
         if let Some(console) = self.source.console() {
-            data["console"] = json!(console.to_string());
+            data.console = Some(console.to_string());
         }
         if let Some(inbox) = self.source.inbox() {
-            data["inbox"] = json!({"waiting": inbox.member.shared.waiting(), "changes": inbox.changes()});
+            data.inbox = Some(Inbox {
+                waiting: inbox.member.shared.waiting() as u64,
+                changes: inbox.changes(),
+            });
         }
         write_frame(chunk, "desk", None, &data);
     }
 }
 
-fn write_frame(chunk: &mut BytesMut, event: &str, id: Option<&str>, data: &Value) {
+fn write_frame(chunk: &mut BytesMut, event: &str, id: Option<&str>, data: &impl Serialize) {
     chunk.extend_from_slice(b"event: ");
     chunk.extend_from_slice(event.as_bytes());
     if let Some(id) = id {

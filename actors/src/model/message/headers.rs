@@ -1,9 +1,10 @@
 //! The headers of a message: what its sender says about it besides the payload.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Which waiting message goes first; equal ones keep the order in which they were accepted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Priority {
     Low,

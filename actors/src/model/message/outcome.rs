@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Characters of a note.
 pub const NOTE_CHARACTERS_MAX: usize = 1000;
@@ -11,8 +12,9 @@ pub const NOTE_CHARACTERS_MAX: usize = 1000;
 const NOTE_BYTES_PER_RECEIPT: usize = 64;
 
 /// How the recipient's work on a message ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = Outcome)]
 pub enum OutcomeKind {
     Done,
     /// The recipient cannot continue with it.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Image;
 use crate::model::SessionName;
@@ -40,8 +41,9 @@ pub struct AnsweredBy {
 }
 
 /// The way of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = ClosedVia)]
 pub enum Via {
     /// `mcp-broker console`.
     Console,

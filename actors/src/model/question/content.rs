@@ -1,6 +1,7 @@
 //! The content of a question: what the agent wrote. It is checked when the question is asked and never changes.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Characters of one question.
 pub const QUESTION_CHARACTERS_MAX: usize = 8_000;
@@ -68,26 +69,31 @@ const fn yes() -> bool {
 }
 
 /// An option of a question.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Choice)]
 pub struct QuestionChoice {
     pub value: String,
     pub label: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub description: Option<String>,
 }
 
 /// A link that belongs to a question.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = QuestionLink)]
 pub struct Link {
     pub title: String,
     pub uri: String,
 }
 
 /// An image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Image {
     /// `image/png`, `image/jpeg`, `image/gif` or `image/webp`.
+    #[schema(pattern = "^image/(png|jpeg|gif|webp)$")]
     pub mime: String,
-    /// Base64.
+    /// Base64. Lists leave it empty.
+    #[schema(pattern = "^[A-Za-z0-9+/]*={0,2}$")]
     pub data: String,
 }

@@ -129,6 +129,6 @@ fn redrive_dead_letters(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &R
             None => None,
             Some(recipient) => Some(recipient.answer().await?.record.id),
         };
-        Ok(redrive.run(&caller.project, recipient).await?.into())
+        Ok(json!(redrive.run(&caller.project, recipient).await?).into())
     }))
 }

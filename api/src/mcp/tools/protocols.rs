@@ -79,8 +79,8 @@ fn register_protocol(caller: &ToolCaller, arguments: Arguments<'_>, _: &ReplyTo)
     let registered_by = caller.session.as_ref().map(|member| member.record.id);
     let definition = protocols::parse_definition(arguments, registered_by)?;
     Ok(Called::later(caller, async move |caller| {
-        let (answer, _) = protocols::register(&caller.project, definition).await?;
-        Ok(answer.into())
+        let registered = protocols::register(&caller.project, definition).await?;
+        Ok(json!(registered).into())
     }))
 }
 

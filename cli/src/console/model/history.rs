@@ -1,6 +1,8 @@
 //! Questions of the past, as they are read page by page. Pure.
 
-use super::super::data::Question;
+use rest::questions::Question;
+
+use super::super::data::place_in_history;
 
 /// Questions that are kept.
 const KEPT_MAX: usize = 2_000;
@@ -51,7 +53,7 @@ impl History {
         self.cursor = cursor;
         self.questions.extend(questions);
         self.questions
-            .sort_by(|a, b| a.place_in_history().cmp(&b.place_in_history()));
+            .sort_by(|a, b| place_in_history(a).cmp(&place_in_history(b)));
         self.questions.dedup_by(|a, b| a.question_id == b.question_id);
     }
 

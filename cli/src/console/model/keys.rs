@@ -1,6 +1,7 @@
 //! What keys do. Pure.
 
-use super::super::data::Item;
+use rest::questions::FormQuestion;
+
 use super::super::editor::Editor;
 use super::{Command, Effect, Entry, Focus, Model, Prompt, PromptKind, Question, Screen, Work};
 use crate::screen::Key;
@@ -158,7 +159,9 @@ impl Model {
     /// Whether digits and Space choose: the answer has options and no text yet.
     fn has_choices(&self) -> bool {
         let Some((question, work)) = self.question().zip(self.work()) else {
-            return self.question().is_some_and(|question| !question.options.is_empty());
+            return self
+                .question()
+                .is_some_and(|question| question.options.as_ref().is_some_and(|options| !options.is_empty()));
         };
         let items = question.items();
         let has_options = items.get(work.at).is_some_and(|item| !item.options.is_empty());
@@ -229,7 +232,7 @@ impl Model {
     }
 
     /// Changes the answer, unless another person writes one: then this one is asked first.
-    fn write(&mut self, change: impl FnOnce(&mut Entry, &Item)) {
+    fn write(&mut self, change: impl FnOnce(&mut Entry, &FormQuestion)) {
         let Some(question) = self.question().filter(|question| question.is_open()) else {
             return;
         };

@@ -1,12 +1,14 @@
 //! The list of open questions: its order, its filter and its selection. Pure.
 
-use super::super::data::Question;
+use rest::questions::Question;
+
+use super::super::data::place;
 use super::{Command, Focus, Model};
 
 /// Whether a question has all words of a filter in its summary, its asker or the person it is addressed to.
 pub fn matches(question: &Question, filter: &str) -> bool {
     let texts = [
-        question.summary.as_deref(),
+        Some(question.summary.as_str()),
         question.question.as_deref(),
         question.context.as_deref(),
         question.asker.name.as_deref(),
@@ -43,7 +45,7 @@ impl Model {
         let at = self.position();
         let questions = self.questions.values();
         let mut listed: Vec<&Question> = questions.filter(|question| matches(question, &self.filter)).collect();
-        listed.sort_by_key(|question| (!self.is_mine(question), question.place()));
+        listed.sort_by_key(|question| (!self.is_mine(question), place(question)));
         let order: Vec<String> = listed.iter().map(|question| question.question_id.clone()).collect();
         self.order = order;
         // The neighbour of a question that is gone is selected next.
@@ -59,7 +61,7 @@ impl Model {
         let mut new: Vec<&Question> = questions
             .filter(|question| !known.contains(&question.question_id) && matches(question, &self.filter))
             .collect();
-        new.sort_by_key(|question| question.place());
+        new.sort_by_key(|question| place(question));
         let new: Vec<String> = new.iter().map(|question| question.question_id.clone()).collect();
         let questions = &self.questions;
         self.order.retain(|id| questions.contains_key(id));
@@ -110,9 +112,9 @@ impl Model {
         if self.is_mine(question) {
             return "you".to_owned();
         }
-        let holder = question.claimed_by.as_ref().or(question.offered_to.as_ref());
-        holder.map_or_else(String::new, |holder| {
-            format!("{}{}", holder.human, typing(holder.typing))
+        let holder = question.holder();
+        holder.map_or_else(String::new, |(human, is_typing)| {
+            format!("{human}{}", typing(is_typing))
         })
     }
 }

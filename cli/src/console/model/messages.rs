@@ -1,6 +1,9 @@
 //! What the person and agents write to each other. Pure.
 
-use super::super::data::{Inbox, Message};
+use rest::desk::Inbox;
+use rest::messages::PersonsMessage;
+
+use super::super::data::text;
 use super::{Command, Effect, Model, Notice, PromptKind, Screen};
 use crate::screen::Key;
 
@@ -17,7 +20,7 @@ const LATE_READS_MAX: u8 = 5;
 #[derive(Debug, Default)]
 pub struct Mail {
     /// The oldest first.
-    pub messages: Vec<Message>,
+    pub messages: Vec<PersonsMessage>,
     /// The session of the person.
     own: String,
     /// Messages that wait for the person.
@@ -39,12 +42,12 @@ impl Mail {
     }
 
     /// Whether the person has written a message.
-    pub fn is_own(&self, message: &Message) -> bool {
+    pub fn is_own(&self, message: &PersonsMessage) -> bool {
         message.sender_id == self.own
     }
 
     /// The other side of a message: how it is addressed, and how it is called.
-    pub fn peer<'a>(&self, message: &'a Message) -> (&'a str, &'a str) {
+    pub fn peer<'a>(&self, message: &'a PersonsMessage) -> (&'a str, &'a str) {
         let (id, name) = if self.is_own(message) {
             (
                 message.recipient_id.as_deref().unwrap_or("all"),
@@ -85,18 +88,21 @@ impl Model {
     }
 
     /// Takes in the last messages, the newest first.
-    pub(super) fn take_messages(&mut self, own: String, mut messages: Vec<Message>, waiting: u64) {
+    pub(super) fn take_messages(&mut self, own: String, mut messages: Vec<PersonsMessage>, waiting: u64) {
         messages.reverse();
         let mail = &mut self.mail;
         // A text that was shown stays although the broker no longer keeps it.
         for message in &mut messages {
             let mut known = mail.messages.iter();
-            if let Some(known) = known.find(|known| known.message_id == message.message_id) {
-                message.keep_text_of(known);
+            if let Some(known) = known.find(|known| known.message_id == message.message_id)
+                && message.payload.is_none()
+            {
+                let payload = &mut message.message.envelope.payload;
+                payload.clone_from(&known.payload);
             }
         }
         let was_last = mail.at + 1 >= mail.messages.len();
-        let is_new = |message: &&Message| {
+        let is_new = |message: &&PersonsMessage| {
             let mut known = mail.messages.iter();
             message.unread && known.all(|known| known.message_id != message.message_id)
         };
@@ -117,7 +123,7 @@ impl Model {
             let notice = Notice {
                 asker: sender.to_owned(),
                 urgency: None,
-                text: message.text().unwrap_or_default().to_owned(),
+                text: text(&message).unwrap_or_default().into_owned(),
             };
             if self.screen != Screen::Messages {
                 self.say(format!("{} has written: m shows it", notice.asker));
@@ -187,7 +193,7 @@ impl Model {
 
     /// A message was sent. Those of the other side have been read.
     pub(super) fn written(&mut self, to: &str) {
-        let of_peer = |message: &&Message| {
+        let of_peer = |message: &&PersonsMessage| {
             message.unread && (message.sender_id == to || message.sender_name.as_deref() == Some(to))
         };
         let read: Vec<String> = self

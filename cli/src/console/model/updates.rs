@@ -1,8 +1,10 @@
 //! What the broker changes. Pure.
 
+use rest::desk::{Desk, Yap};
+use rest::questions::Question;
 use serde_json::json;
 
-use super::super::data::{Desk, Question, Yap};
+use super::super::data::urgency;
 use super::{Command, Connection, Effect, Focus, Model, Notice, Update, Work};
 
 /// Characters of a text that could not be sent that are shown.
@@ -110,14 +112,14 @@ impl Model {
         if is_open && is_mine && !was_mine && !self.is_answering_to(&id) {
             self.effects.push(Effect::Notify(Notice {
                 asker: question.asker().to_owned(),
-                urgency: Some(question.urgency.word()),
-                text: question.summary.clone().unwrap_or_default(),
+                urgency: Some(urgency(question).as_str()),
+                text: question.summary.clone(),
             }));
         }
         if is_open && was_mine && !is_mine {
-            let holder = question.claimed_by.as_ref().or(question.offered_to.as_ref());
-            if let Some(holder) = holder.filter(|holder| holder.human != self.options.human) {
-                let (asker, human) = (question.asker().to_owned(), holder.human.clone());
+            let holder = question.holder().map(|(human, _)| human.to_owned());
+            if let Some(human) = holder.filter(|human| *human != self.options.human) {
+                let asker = question.asker().to_owned();
                 self.say(format!("the question of {asker} moved to {human}"));
             }
         }

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::super::data::{Choice, Item, Question};
+use actors::model::QuestionChoice;
+use rest::questions::{FormQuestion, Question};
+
 use super::super::editor::Editor;
 
 /// A draft is sent at most once in this time.
@@ -52,7 +54,7 @@ impl Entry {
     }
 
     /// Chooses an option, or takes the choice back.
-    pub fn choose(&mut self, item: &Item, at: usize) {
+    pub fn choose(&mut self, item: &FormQuestion, at: usize) {
         if at >= item.options.len() {
             return;
         }
@@ -67,8 +69,12 @@ impl Entry {
     }
 
     /// The answer as the broker takes it: `selected`, `other`, `text`.
-    fn part(&self, item: &Item) -> Map<String, Value> {
-        let chosen = |at: &usize| item.options.get(*at).map(|option: &Choice| option.value.clone());
+    fn part(&self, item: &FormQuestion) -> Map<String, Value> {
+        let chosen = |at: &usize| {
+            item.options
+                .get(*at)
+                .map(|option: &QuestionChoice| option.value.clone())
+        };
         let selected: Vec<String> = self.chosen.iter().filter_map(chosen).collect();
         let mut part = Map::new();
         if !self.editor.is_blank() {
@@ -110,7 +116,7 @@ impl Work {
     }
 
     /// The first question of a form that needs an answer and has none.
-    pub fn missing(&self, items: &[Item]) -> Option<usize> {
+    pub fn missing(&self, items: &[FormQuestion]) -> Option<usize> {
         let pairs = items.iter().zip(&self.entries);
         let mut pairs = pairs.map(|(item, entry)| item.required && entry.is_empty());
         pairs.position(|is_missing| is_missing)

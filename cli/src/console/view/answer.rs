@@ -4,8 +4,8 @@ use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph};
+use rest::questions::Question;
 
-use super::super::data::Question;
 use super::super::model::{Entry, Focus, Model};
 use crate::screen::Theme;
 

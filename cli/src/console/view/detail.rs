@@ -7,7 +7,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use super::super::data::{Answer, Item, Question};
+use rest::questions::{Answer, FormQuestion, Question};
+
+use super::super::data::{ms, urgency};
 use super::super::model::{Entry, Focus, Model};
 use super::text::{ago, draw_scrolled, long_age, name, one_line, prose};
 use crate::screen::Theme;
@@ -18,9 +20,9 @@ const LABEL_COLUMNS: usize = 60;
 
 /// Who asks, how urgent, since when and until when.
 pub fn title(question: &Question, now_ms: u64) -> String {
-    let since = now_ms.saturating_sub(question.asked_at_ms.unwrap_or(now_ms));
-    let mut facts = vec![question.urgency.word().to_owned(), long_age(since)];
-    match question.expires_at_ms {
+    let since = now_ms.saturating_sub(ms(&question.asked_at).unwrap_or(now_ms));
+    let mut facts = vec![urgency(question).as_str().to_owned(), long_age(since)];
+    match question.expires_at.as_deref().and_then(ms) {
         Some(expires) if question.is_open() && expires > now_ms => {
             facts.push(format!(
                 "expires in {}",
@@ -54,9 +56,10 @@ fn ending(question: &Question, now_ms: u64) -> Option<String> {
         state => name(state),
     };
     let when = question
-        .ended_at_ms()
+        .ended_at()
+        .and_then(ms)
         .map(|at| format!(" {}", ago(now_ms.saturating_sub(at))));
-    let reason = question.reason.as_deref().map(|reason| format!(": {}", name(reason)));
+    let reason = question.reason().map(|reason| format!(": {}", name(reason)));
     Some(format!(
         "{what}{}{}",
         when.unwrap_or_default(),
@@ -149,17 +152,17 @@ fn push_context(lines: &mut Vec<Line<'_>>, question: &Question, width: usize, th
         width,
         Style::new(),
     );
-    for link in &question.links {
+    for link in question.links.iter().flatten() {
         push_prose(lines, &format!("{}: {}", link.title, link.uri), width, theme.label());
     }
-    if !question.images.is_empty() {
-        let text = format!(" {} images: the page /desk shows them", question.images.len());
+    if let Some(images) = question.images.as_ref().filter(|images| !images.is_empty()) {
+        let text = format!(" {} images: the page /desk shows them", images.len());
         lines.push(Line::styled(text, theme.label()));
     }
 }
 
 /// The options, several on a line, and whether the cursor is on that line.
-fn option_lines<'a>(item: &Item, entry: &Entry, width: usize, has_focus: bool) -> Vec<(Line<'a>, bool)> {
+fn option_lines<'a>(item: &FormQuestion, entry: &Entry, width: usize, has_focus: bool) -> Vec<(Line<'a>, bool)> {
     let mut lines: Vec<(Line<'_>, bool)> = Vec::new();
     let mut used = 0;
     let mut add = |spans: Vec<Span<'a>>, has_cursor: bool| {
@@ -240,7 +243,7 @@ pub fn draw_whole(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Them
         lines.push(Line::default());
         lines.push(Line::styled(format!(" {ending}"), theme.coloured(Color::Yellow)));
     }
-    if let Some(answer) = &question.answer {
+    if let Some(answer) = question.answer() {
         push_answer(&mut lines, answer, width);
     }
     let kept = model.work_for(&question.question_id).filter(|work| work.has_text());

@@ -7,7 +7,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use super::super::data::{Question, Urgency, Yap};
+use actors::model::Urgency;
+use rest::desk::Yap;
+use rest::questions::Question;
+
+use super::super::data::{ms, urgency};
 use super::super::model::{Connection, Focus, Model};
 use super::text::{age, clock, day_and_clock, draw_scrolled, name, one_line, prose};
 use crate::screen::Theme;
@@ -47,13 +51,14 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme) {
 fn row<'a>(question: &Question, is_selected: bool, model: &Model, width: usize, theme: &Theme) -> Line<'a> {
     let age = age(model
         .now_ms
-        .saturating_sub(question.asked_at_ms.unwrap_or(model.now_ms)));
+        .saturating_sub(ms(&question.asked_at).unwrap_or(model.now_ms)));
     let asker = cut(&name(question.asker()), ASKER_COLUMNS);
     let whose = cut(&name(&model.whose(question)), WHOSE_COLUMNS);
     let head = 1 + 7 + 5 + ASKER_COLUMNS + 2;
     let room = width.saturating_sub(head + WHOSE_COLUMNS + 2);
-    let summary = cut(&one_line(question.summary.as_deref().unwrap_or_default()), room);
-    let urgency = match question.urgency {
+    let summary = cut(&one_line(&question.summary), room);
+    let urgency = urgency(question);
+    let style = match urgency {
         Urgency::High => theme.alarm(),
         Urgency::Medium => Style::new(),
         Urgency::Low => theme.label(),
@@ -68,7 +73,7 @@ fn row<'a>(question: &Question, is_selected: bool, model: &Model, width: usize, 
     let mark = if is_selected { "▌" } else { " " };
     let spans = vec![
         Span::raw(mark),
-        Span::styled(format!("{:<7}", question.urgency.word()), urgency),
+        Span::styled(format!("{:<7}", urgency.as_str()), style),
         Span::raw(format!("{age:>4} ")),
         Span::styled(padded(&asker, ASKER_COLUMNS), theme.coloured(Color::Cyan)),
         Span::raw("  "),
@@ -112,13 +117,13 @@ pub fn draw_history(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Th
 }
 
 fn history_row<'a>(question: &Question, is_selected: bool, width: usize, theme: &Theme) -> Line<'a> {
-    let asked = question.asked_at_ms.map(day_and_clock).unwrap_or_default();
+    let asked = ms(&question.asked_at).map(day_and_clock).unwrap_or_default();
     let by = question
         .ended_by()
         .map(|by| format!("by {}", name(by)))
         .unwrap_or_default();
     let room = width.saturating_sub(1 + 13 + STATE_COLUMNS + 1 + ASKER_COLUMNS + 2 + WHOSE_COLUMNS + 2);
-    let summary = question.summary.as_deref().unwrap_or_default();
+    let summary = &question.summary;
     let state = match question.state.as_str() {
         "answered" => theme.coloured(Color::Green),
         "pending" => theme.coloured(Color::Yellow),
@@ -156,7 +161,7 @@ pub fn selectable_row<'a>(is_selected: bool, spans: impl IntoIterator<Item = Spa
 
 /// Who said it, and what.
 fn yap_texts(yap: &Yap) -> (String, String, String) {
-    let time = yap.at_ms.map(clock).unwrap_or_default();
+    let time = ms(&yap.at).map(clock).unwrap_or_default();
     let sender = name(yap.sender_name.as_deref().unwrap_or(&yap.sender_id));
     let text = match yap.folded() {
         Some(count) => format!("{count} more"),

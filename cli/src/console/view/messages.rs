@@ -6,7 +6,9 @@ use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::super::data::Message;
+use rest::messages::PersonsMessage;
+
+use super::super::data::{ms, text};
 use super::super::model::Model;
 use super::list::selectable_row;
 use super::text::{day_and_clock, name, prose};
@@ -29,13 +31,11 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme) -> 
     for (at, message) in mail.messages.iter().enumerate() {
         let is_selected = at == mail.at;
         lines.push(head(model, message, is_selected, theme));
-        let text = message.text().unwrap_or("the broker no longer keeps this text");
-        let style = if message.text().is_some() {
-            Style::new()
-        } else {
-            theme.label()
+        let (text, style) = match text(message) {
+            Some(text) => (text, Style::new()),
+            None => ("the broker no longer keeps this text".into(), theme.label()),
         };
-        let all: Vec<String> = prose(text, width).collect();
+        let all: Vec<String> = prose(&text, width).collect();
         let shown = if is_selected {
             height.saturating_sub(2)
         } else {
@@ -61,14 +61,14 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme) -> 
     0
 }
 
-fn head<'a>(model: &Model, message: &Message, is_selected: bool, theme: &Theme) -> Line<'a> {
+fn head<'a>(model: &Model, message: &PersonsMessage, is_selected: bool, theme: &Theme) -> Line<'a> {
     let (_, peer) = model.mail.peer(message);
     let who = if model.mail.is_own(message) {
         format!("you to {}", name(peer))
     } else {
         name(peer)
     };
-    let at = message.at_ms.map(day_and_clock).unwrap_or_default();
+    let at = ms(&message.timestamp).map(day_and_clock).unwrap_or_default();
     let state = if message.unread {
         "new"
     } else if model.mail.is_own(message) {

@@ -3,12 +3,12 @@
 use std::io::Read;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use rest::questions::Question;
 use serde_json::{Map, Value, json};
 use ureq::http::Method;
 
 use super::human::HumanFlags;
 use super::id::{question_id, question_path};
-use super::question::Question;
 use crate::client::ApiRequest;
 use crate::error::CliError;
 use crate::flags::{given, text};
@@ -150,7 +150,7 @@ impl Job for Change {
             }
         })?;
         lists::show_one(context, &changed, |question: &Question| {
-            format!("{} the question of {}\n", self.verb, escaped(question.asker.shown()))
+            format!("{} the question of {}\n", self.verb, escaped(question.asker()))
         })
     }
 }

@@ -3,7 +3,7 @@
 use clap::{ArgMatches, Command};
 
 use super::human::HumanFlags;
-use super::question::{Question, urgency_style};
+use super::question::urgency_style;
 use crate::client::{parameter, with_query};
 use crate::error::CliError;
 use crate::flags::{choice, given, given_number, limit, text};
@@ -13,6 +13,7 @@ use crate::operate::lookup::whole_path;
 use crate::output::Output;
 use crate::short::prefix;
 use crate::table::Table;
+use rest::questions::Question;
 
 const STATES: &[&str] = &["pending", "answered", "declined", "expired", "cancelled", "all"];
 /// Questions that the broker puts on one page.
@@ -91,7 +92,7 @@ fn table(output: &Output, questions: &[Question]) -> Table {
         table.styled_row([
             (question.urgency.as_str(), urgency_style(&question.urgency)),
             (output.age(&question.asked_at).as_str(), plain),
-            (question.asker.shown(), plain),
+            (question.asker(), plain),
             (question.to.as_str(), plain),
             (question.stage().as_str(), plain),
             (question.summary.as_str(), plain),

@@ -1,9 +1,10 @@
-//! A question as the broker shows it, and how it looks on a terminal.
+//! How a question looks on a terminal.
 
 use std::fmt::Write as _;
 
+use actors::model::QuestionChoice;
 use anstyle::{AnsiColor, Style};
-use serde::Deserialize;
+use rest::questions::Question;
 
 use crate::output::Output;
 use crate::table::{Table, escaped};
@@ -11,178 +12,66 @@ use crate::table::{Table, escaped};
 /// Lines of a context that are shown.
 const CONTEXT_LINES_MAX: usize = 200;
 
-/// The parts of a question that are shown. Lists have no content.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-#[expect(clippy::struct_field_names, reason = "the names of the JSON")]
-pub struct Question {
-    pub question_id: String,
-    pub revision: u64,
-    pub state: String,
-    pub desk_state: Option<String>,
-    pub asked_at: String,
-    pub expires_at: Option<String>,
-    pub urgency: String,
-    pub to: String,
-    pub asker: Asker,
-    pub summary: String,
-    pub question: Option<String>,
-    pub questions: Option<Vec<Item>>,
-    pub context: Option<String>,
-    pub options: Option<Vec<Choice>>,
-    pub multi_select: bool,
-    pub links: Vec<Link>,
-    pub offered_to: Option<Who>,
-    pub claimed_by: Option<Who>,
-    pub answer: Option<Answer>,
-    pub answered_by: Option<Who>,
-    pub answered_at: Option<String>,
-    pub declined_by: Option<Who>,
-    pub by: Option<String>,
-    pub reason: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Asker {
-    pub session_id: String,
-    pub name: Option<String>,
-    pub status: Option<String>,
-}
-
-impl Asker {
-    /// The name of the agent, or else its id.
-    pub fn shown(&self) -> &str {
-        self.name.as_deref().unwrap_or(&self.session_id)
+/// The question with its content, for people. Every text of an agent is escaped; its line breaks stay.
+pub fn text(asked: &Question, output: &Output) -> String {
+    let mut head = Table::without_headings();
+    let expires = asked
+        .expires_at
+        .as_ref()
+        .map_or_else(|| "never".to_owned(), |at| output.time(at));
+    for (name, value) in [
+        ("question", asked.question_id.as_str()),
+        ("from", asked.asker()),
+        ("to", asked.to.as_str()),
+        ("urgency", asked.urgency.as_str()),
+        ("state", asked.stage().as_str()),
+        ("asked", output.time(&asked.asked_at).as_str()),
+        ("expires", expires.as_str()),
+    ] {
+        head.row([name, value]);
     }
+    let mut text = output.table(&head);
+    let question = asked.question.as_deref().unwrap_or(&asked.summary);
+    if asked.questions.is_none() {
+        let _ = write!(text, "\n{}\n", lines(question));
+        text.push_str(&options(
+            asked.options.as_deref().unwrap_or_default(),
+            asked.multi_select.unwrap_or(false),
+        ));
+    }
+    for item in asked.questions.iter().flatten() {
+        let needed = if item.required { " (required)" } else { "" };
+        let _ = write!(text, "\n[{}]{needed} {}\n", escaped(&item.id), lines(&item.question));
+        text.push_str(&options(&item.options, item.multi_select));
+    }
+    if let Some(context) = &asked.context {
+        let _ = write!(text, "\n{}\n", lines(context));
+    }
+    for link in asked.links.iter().flatten() {
+        let _ = write!(text, "\n{}: {}", escaped(&link.title), escaped(&link.uri));
+    }
+    text.push_str(&end(asked));
+    text
 }
 
-/// One question of a form.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Item {
-    pub id: String,
-    pub question: String,
-    pub options: Vec<Choice>,
-    pub multi_select: bool,
-    pub required: bool,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Choice {
-    pub value: String,
-    pub label: String,
-    pub description: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Link {
-    pub title: String,
-    pub uri: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Who {
-    pub human: String,
-    pub typing: bool,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Answer {
-    pub selected: Vec<String>,
-    pub other: Option<String>,
-    pub text: Option<String>,
-    pub answers: Option<std::collections::BTreeMap<String, Part>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Part {
-    pub selected: Vec<String>,
-    pub other: Option<String>,
-    pub text: Option<String>,
-}
-
-impl Question {
-    /// The state, and who has the question: `waiting`, `claimed by mara`, `answered by lena`.
-    pub fn stage(&self) -> String {
-        let (stage, who) = match self.state.as_str() {
-            "pending" => {
-                let holder = self.claimed_by.as_ref().or(self.offered_to.as_ref());
-                (self.desk_state.as_deref().unwrap_or("pending"), holder)
-            }
-            state => (state, self.answered_by.as_ref().or(self.declined_by.as_ref())),
-        };
-        match (who, &self.by) {
-            (Some(who), _) if stage == "offered" => format!("{stage} to {}", who.human),
-            (Some(who), _) => format!("{stage} by {}", who.human),
-            (None, Some(by)) if stage == "cancelled" => format!("{stage} by {by}"),
-            (None, _) => stage.to_owned(),
+/// How the question ended; empty while it is open.
+fn end(question: &Question) -> String {
+    let mut text = String::new();
+    if let Some(answer) = question.answer() {
+        let _ = write!(
+            text,
+            "\nanswer: {}\n",
+            part(&answer.selected, answer.other.as_ref(), answer.text.as_ref())
+        );
+        for (id, answer) in answer.answers.iter().flatten() {
+            let shown = part(&answer.selected, answer.other.as_ref(), answer.text.as_ref());
+            let _ = writeln!(text, "answer [{}]: {shown}", escaped(id));
         }
     }
-
-    /// The question with its content, for people. Every text of an agent is escaped; its line breaks stay.
-    pub fn text(&self, output: &Output) -> String {
-        let mut head = Table::without_headings();
-        let expires = self
-            .expires_at
-            .as_ref()
-            .map_or_else(|| "never".to_owned(), |at| output.time(at));
-        for (name, value) in [
-            ("question", self.question_id.as_str()),
-            ("from", self.asker.shown()),
-            ("to", self.to.as_str()),
-            ("urgency", self.urgency.as_str()),
-            ("state", self.stage().as_str()),
-            ("asked", output.time(&self.asked_at).as_str()),
-            ("expires", expires.as_str()),
-        ] {
-            head.row([name, value]);
-        }
-        let mut text = output.table(&head);
-        let question = self.question.as_deref().unwrap_or(&self.summary);
-        if self.questions.is_none() {
-            let _ = write!(text, "\n{}\n", lines(question));
-            text.push_str(&options(self.options.as_deref().unwrap_or_default(), self.multi_select));
-        }
-        for item in self.questions.iter().flatten() {
-            let needed = if item.required { " (required)" } else { "" };
-            let _ = write!(text, "\n[{}]{needed} {}\n", escaped(&item.id), lines(&item.question));
-            text.push_str(&options(&item.options, item.multi_select));
-        }
-        if let Some(context) = &self.context {
-            let _ = write!(text, "\n{}\n", lines(context));
-        }
-        for link in &self.links {
-            let _ = write!(text, "\n{}: {}", escaped(&link.title), escaped(&link.uri));
-        }
-        text.push_str(&self.end());
-        text
+    if let Some(reason) = question.reason() {
+        let _ = write!(text, "\nreason: {}\n", lines(reason));
     }
-
-    /// How the question ended; empty while it is open.
-    fn end(&self) -> String {
-        let mut text = String::new();
-        if let Some(answer) = &self.answer {
-            let _ = write!(
-                text,
-                "\nanswer: {}\n",
-                part(&answer.selected, answer.other.as_ref(), answer.text.as_ref())
-            );
-            for (id, answer) in answer.answers.iter().flatten() {
-                let shown = part(&answer.selected, answer.other.as_ref(), answer.text.as_ref());
-                let _ = writeln!(text, "answer [{}]: {shown}", escaped(id));
-            }
-        }
-        if let Some(reason) = &self.reason {
-            let _ = write!(text, "\nreason: {}\n", lines(reason));
-        }
-        text
-    }
+    text
 }
 
 /// The colour of an urgency.
@@ -194,7 +83,7 @@ pub fn urgency_style(urgency: &str) -> Style {
     }
 }
 
-fn options(options: &[Choice], is_multi: bool) -> String {
+fn options(options: &[QuestionChoice], is_multi: bool) -> String {
     let mut text = String::new();
     for option in options {
         let mark = if is_multi { "[ ]" } else { "( )" };
@@ -243,7 +132,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(question.stage(), "claimed by mara");
-        let text = question.text(&utc());
+        let text = text(&question, &utc());
         assert!(text.contains("from      al\\u{1b}ice\n"), "{text}");
         assert!(text.contains("\nDrop\nit?\\u{1b}[2J\n"), "{text}");
         assert!(text.contains("  ( ) yes\\u{202e}: Drop\\nit\n"), "{text}");
@@ -260,7 +149,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(question.stage(), "answered by lena");
-        assert!(question.text(&utc()).ends_with("\nanswer: a, soon\n"));
+        assert!(text(&question, &utc()).ends_with("\nanswer: a, soon\n"));
         let cancelled: Question = from_value(json!({"state": "cancelled", "by": "alice", "reason": "done"})).unwrap();
         assert_eq!(cancelled.stage(), "cancelled by alice");
         assert!(lines(&"x\n".repeat(500)).ends_with("(300 more lines: --json shows them)"));

@@ -4,12 +4,13 @@ use clap::{ArgMatches, Command};
 
 use super::human::HumanFlags;
 use super::id::{question_id, question_path};
-use super::question::Question;
+use super::question::text;
 use crate::client::ApiRequest;
 use crate::error::CliError;
 use crate::operate::job::{Context, Job};
 use crate::operate::lists;
 use crate::operate::lookup::whole_path;
+use rest::questions::Question;
 
 /// The name of the command.
 pub const NAME: &str = "show";
@@ -42,6 +43,6 @@ impl Job for Show {
             .human
             .sign(client, ApiRequest::get(whole_path(client, &self.path)?))?;
         let answer = client.send(&ask)?;
-        lists::show_one(context, &answer, |question: &Question| question.text(&context.output))
+        lists::show_one(context, &answer, |question: &Question| text(question, &context.output))
     }
 }

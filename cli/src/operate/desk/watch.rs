@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use clap::{ArgMatches, Command};
+use rest::questions::Question;
 use serde_json::Value;
 
 use super::human::HumanFlags;
-use super::question::Question;
 use crate::client::parameter;
 use crate::error::CliError;
 use crate::flags::{choice, given_number, number, switch};
@@ -115,7 +115,7 @@ fn line(topic: &str, data: &Value) -> String {
                 "{:<9}  {}  {}: {}  {}",
                 word(&question.stage()),
                 word(&question.urgency),
-                word(question.asker.shown()),
+                word(question.asker()),
                 word(&question.summary),
                 word(&question.question_id)
             )

@@ -2,42 +2,12 @@
 
 use anstyle::{AnsiColor, Style};
 use clap::Arg;
-use serde::Deserialize;
+use rest::backends::Backend;
 
 use crate::{flags::id, output::Output, short::counted, table::Table};
 
 /// The path of the backends.
 pub const PATH: &str = "/api/v1/backends";
-
-/// A backend.
-#[derive(Debug, Deserialize)]
-pub struct Backend {
-    name: String,
-    /// Absent in answers of an earlier broker, whose backends are all in the file.
-    #[serde(default)]
-    origin: Option<String>,
-    state: String,
-    since: String,
-    reason: Option<String>,
-    retry_after_ms: Option<u64>,
-    address: String,
-    era: Option<String>,
-    protocol_version: Option<String>,
-    server: Option<String>,
-    pid: Option<u32>,
-    tools: u64,
-    prompts: u64,
-    resources: u64,
-    #[serde(default)]
-    list_problems: Vec<String>,
-    calls: u64,
-    failures: u64,
-    open_calls: u64,
-    waiting_calls: u64,
-    #[serde(default)]
-    processes: u64,
-    starts: u64,
-}
 
 /// The path of a backend.
 pub fn path_of(backend: &str) -> String {
@@ -54,13 +24,13 @@ pub fn table(output: &Output, backends: &[Backend]) -> Table {
         table.styled_row([
             (backend.name.as_str(), plain),
             (backend.state.as_str(), style_of(&backend.state)),
-            (backend.origin.as_deref().unwrap_or_default(), plain),
+            (backend.origin.as_str(), plain),
             (backend.era.as_deref().unwrap_or_default(), plain),
             (backend.tools.to_string().as_str(), plain),
             (backend.calls.to_string().as_str(), plain),
             (backend.open_calls.to_string().as_str(), plain),
             (output.age(&backend.since).as_str(), plain),
-            (backend.shown_reason().as_str(), plain),
+            (shown_reason(backend).as_str(), plain),
         ]);
     }
     table
@@ -81,8 +51,8 @@ pub fn details(output: &Output, backend: &Backend) -> Table {
     if let Some(wait) = backend.retry_after_ms {
         row("next attempt", format!("in {} s", wait.div_ceil(1000)));
     }
-    if let Some(origin) = &backend.origin {
-        row("origin", origin.clone());
+    if !backend.origin.is_empty() {
+        row("origin", backend.origin.clone());
     }
     row("address", backend.address.clone());
     if let Some(server) = &backend.server {
@@ -102,7 +72,10 @@ pub fn details(output: &Output, backend: &Backend) -> Table {
         (backend.prompts, "prompt"),
         (backend.resources, "resource"),
     ];
-    row("offers", offers.map(|(count, noun)| counted(count, noun)).join(", "));
+    row(
+        "offers",
+        offers.map(|(count, noun)| counted(count as u64, noun)).join(", "),
+    );
     for problem in &backend.list_problems {
         row("not offered", problem.clone());
     }
@@ -115,17 +88,15 @@ pub fn details(output: &Output, backend: &Backend) -> Table {
     table
 }
 
-impl Backend {
-    /// Why it is in its state, and whether a part of what it lists is not offered.
-    fn shown_reason(&self) -> String {
-        let not_offered = match self.list_problems.as_slice() {
-            [] => None,
-            [problem] => Some(format!("not offered: {problem}")),
-            [problem, others @ ..] => Some(format!("not offered: {problem}, and {} more", others.len())),
-        };
-        let parts = self.reason.iter().cloned().chain(not_offered);
-        parts.collect::<Vec<_>>().join("; ")
-    }
+/// Why it is in its state, and whether a part of what it lists is not offered.
+fn shown_reason(backend: &Backend) -> String {
+    let not_offered = match backend.list_problems.as_slice() {
+        [] => None,
+        [problem] => Some(format!("not offered: {problem}")),
+        [problem, others @ ..] => Some(format!("not offered: {problem}, and {} more", others.len())),
+    };
+    let parts = backend.reason.iter().cloned().chain(not_offered);
+    parts.collect::<Vec<_>>().join("; ")
 }
 
 fn style_of(state: &str) -> Style {

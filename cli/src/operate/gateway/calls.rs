@@ -3,6 +3,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use clap::{Arg, ArgMatches, Command};
+use rest::backends::BackendCall;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use ureq::http::Method;
@@ -84,21 +85,6 @@ struct Answer {
     partial: Vec<String>,
 }
 
-#[derive(Deserialize)]
-struct OpenCall {
-    call_id: String,
-    backend: String,
-    method: String,
-    tool: Option<String>,
-    name: Option<String>,
-    state: String,
-    caller: String,
-    session_id: Option<String>,
-    session_name: Option<String>,
-    since: String,
-    age_ms: u64,
-}
-
 impl Job for Calls {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let body = context.client.send(&ApiRequest::get(self.path.clone()))?;
@@ -114,7 +100,7 @@ impl Job for Calls {
         if calls.is_empty() {
             return print("no open calls\n");
         }
-        let shown: Vec<OpenCall> = calls.iter().map(|call| parsed(call.get())).collect::<Result<_, _>>()?;
+        let shown: Vec<BackendCall> = calls.iter().map(|call| parsed(call.get())).collect::<Result<_, _>>()?;
         let mut text = context.output.table(&table(&context.output, &shown));
         let more = total.saturating_sub(shown.len());
         if more > 0 {
@@ -124,7 +110,7 @@ impl Job for Calls {
     }
 }
 
-fn table(output: &Output, calls: &[OpenCall]) -> Table {
+fn table(output: &Output, calls: &[BackendCall]) -> Table {
     let len = output.id_len(calls.iter().map(|call| call.call_id.as_str()));
     let mut table = Table::new(&["BACKEND", "CALL", "STATE", "SECONDS", "SINCE", "CALLER", "ID"]);
     for call in calls {

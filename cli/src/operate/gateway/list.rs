@@ -1,10 +1,11 @@
 //! `gateway list` and `gateway show`.
 
 use clap::{ArgMatches, Command};
+use rest::backends::Backend;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::backend::{self, Backend, PATH, backend_name};
+use super::backend::{self, PATH, backend_name};
 use crate::{
     client::ApiRequest,
     error::CliError,

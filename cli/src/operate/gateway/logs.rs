@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, thread::sleep, time::Duration};
 
 use clap::{ArgMatches, Command};
-use serde::Deserialize;
+use rest::backends::BackendLines;
 
 use super::backend::{self, backend_name};
 use crate::{
@@ -47,33 +47,19 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
     })
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    lines: Vec<Line>,
-    next: u64,
-}
-
-#[derive(Deserialize)]
-struct Line {
-    number: u64,
-    at: String,
-    text: String,
-}
-
 impl Job for Logs {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let mut next = 0;
         loop {
             let path = with_query(&self.path, [Some(format!("from={next}"))]);
-            let answer: Answer = parsed(&context.client.send(&ApiRequest::get(path))?)?;
+            let answer: BackendLines = parsed(&context.client.send(&ApiRequest::get(path))?)?;
             next = answer.next;
             let mut text = String::new();
-            for Line { number, at, text: line } in &answer.lines {
+            for line in &answer.lines {
                 if context.output.json {
-                    let line = serde_json::json!({"number": number, "at": at, "text": line});
-                    text.push_str(&json_value_line(&line));
+                    text.push_str(&json_value_line(&serde_json::json!(line)));
                 } else {
-                    let _ = writeln!(text, "{} {}", context.output.time(at), escaped(line));
+                    let _ = writeln!(text, "{} {}", context.output.time(&line.at), escaped(&line.text));
                 }
             }
             if write(&text)? == Written::Closed || !self.follows {

@@ -1,7 +1,7 @@
 //! `gateway tools`: the tools of a backend with the names that clients see.
 
 use clap::{ArgMatches, Command};
-use serde::Deserialize;
+use rest::backends::BackendTools;
 
 use super::backend::{self, backend_name};
 use crate::{
@@ -37,25 +37,10 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
     })
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    tools: Vec<Tool>,
-}
-
-#[derive(Deserialize)]
-struct Tool {
-    #[serde(rename = "tool")]
-    original: String,
-    name: Option<String>,
-    #[serde(default)]
-    ambiguous: bool,
-    bytes: u64,
-}
-
 impl Job for Tools {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let body = context.client.send(&ApiRequest::get(self.path.clone()))?;
-        lists::show_one(context, &body, |answer: &Answer| {
+        lists::show_one(context, &body, |answer: &BackendTools| {
             let mut table = Table::new(&["TOOL", "SEEN AS", "BYTES"]);
             for tool in &answer.tools {
                 let name = tool.name.as_deref().unwrap_or("(not offered)");
@@ -64,7 +49,7 @@ impl Job for Tools {
                 } else {
                     name.to_owned()
                 };
-                table.row([tool.original.as_str(), &name, tool.bytes.to_string().as_str()]);
+                table.row([tool.tool.as_str(), &name, tool.bytes.to_string().as_str()]);
             }
             context.output.table(&table)
         })

@@ -5,9 +5,10 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
+use rest::{messages::MessageLife, sessions::Session};
 
 use super::list::draw_grid;
-use crate::operate::{LifePage, Session};
+use crate::operate::session_fields;
 use crate::screen::{Theme, shown_text};
 use crate::short::{SCREENS_ARE_UTC, exact_time, screen_time};
 use crate::top::data::Detail;
@@ -38,7 +39,7 @@ fn field(name: &str, value: &str, theme: &Theme) -> Line<'static> {
 }
 
 fn draw_session(frame: &mut Frame<'_>, area: Rect, model: &Model, session: &Session, theme: &Theme) {
-    let fields = session.fields(screen_time);
+    let fields = session_fields(session, screen_time);
     let lines: Vec<_> = fields.iter().map(|(name, value)| field(name, value, theme)).collect();
     let [record, list] = Layout::vertical([Constraint::Length(lines.len() as u16 + 1), Constraint::Min(2)]).areas(area);
     frame.render_widget(Paragraph::new(lines), record);
@@ -47,7 +48,7 @@ fn draw_session(frame: &mut Frame<'_>, area: Rect, model: &Model, session: &Sess
     }
 }
 
-fn draw_life(frame: &mut Frame<'_>, area: Rect, model: &Model, life: &LifePage, theme: &Theme) {
+fn draw_life(frame: &mut Frame<'_>, area: Rect, model: &Model, life: &MessageLife, theme: &Theme) {
     let mut lines = vec![field("message", &life.message_id, theme)];
     if let Some(message) = &life.message {
         let to = message

@@ -5,9 +5,9 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
+use rest::stats::{BrokerStats, Latency, Stats};
 
 use crate::screen::{Theme, shown_text};
-use crate::top::data::{BrokerStats, Latency, Stats};
 use crate::top::model::Model;
 
 /// The number of lines of the figures. Latencies are for operators, and warnings have a line while there are any.
@@ -38,9 +38,12 @@ pub fn draw_title(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Them
     ];
     if let Some(snapshot) = &model.snapshot {
         let stats = &snapshot.stats;
-        let health = stats.health.clone().unwrap_or_default();
-        spans.push(Span::styled(shown_text(&health.status), theme.status(&health.status)));
-        let storage = health.storage_backend.as_deref().unwrap_or_default();
+        let health = stats.health.as_ref();
+        let status = health.map_or("", |health| health.status.as_str());
+        spans.push(Span::styled(status, theme.status(status)));
+        let storage = health
+            .and_then(|health| health.storage_backend.as_deref())
+            .unwrap_or_default();
         spans.push(Span::styled(
             format!("  {}  {}", shown_text(&stats.version), shown_text(storage)),
             theme.label(),
@@ -51,7 +54,7 @@ pub fn draw_title(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Them
                 theme.label(),
             ));
         }
-        if let Some(problem) = &health.storage_problem {
+        if let Some(problem) = health.and_then(|health| health.storage_problem.as_ref()) {
             spans.push(Span::styled(format!("  {}", shown_text(problem)), theme.alarm()));
         }
     }

@@ -1,18 +1,21 @@
-//! The statistics of `GET /api/v1/stats`: the present figures of one project, or of all of them.
+//! The statistics of `GET /api/v1/stats`: the present figures of one project, or of all of them, and the health of the broker.
 //!
 //! Each replica answers for itself, and the answers are merged: what each replica counts is added; of what every replica
 //! of a shared storage sees, such as the sessions, the largest figure holds.
 
 use actors::metrics::{DeadLetterCounts, MessageCounts};
+use answer::answer;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use super::series::Series;
 
 /// The upper bounds of the buckets of [`Latency`], in seconds. One more bucket has what is longer than all of them. They
 /// are those of the histograms in `/metrics`.
 pub const LATENCY_BOUNDS: &[f64] = actors::metrics::CLASSIC_BOUNDS;
 
 /// Figures of a project, or of the whole broker. Counters run since the start of the replicas.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
 pub struct Stats {
     /// The number of replicas whose figures are in these.
     pub replicas: u64,
@@ -23,29 +26,72 @@ pub struct Stats {
     pub inboxes: InboxStats,
     pub connections: ConnectionStats,
     pub storage: StorageStats,
-    #[serde(default)]
-    #[schema(required)]
     pub desk: DeskStats,
-    #[serde(default)]
-    #[schema(required)]
     pub backends: BackendStats,
     /// Protocols that are registered.
     pub protocols: u64,
     /// The replicas whose figures are in these, this one first.
-    #[serde(default)]
-    #[schema(required)]
     pub replica_list: Vec<ReplicaStats>,
     /// Figures that belong to no project. Absent from the statistics of a project.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[absent]
     pub broker: Option<BrokerStats>,
+    /// That of the replica that works worst.
+    #[schema(nullable = false)]
+    pub health: Option<StorageCondition>,
+    /// What an operator should look at, most urgent first.
+    pub warnings: Vec<Warning>,
+    /// Of the replica that answers.
+    pub version: String,
+    /// The id of the replica that answers; null where the storage is not shared.
+    pub replica: Option<String>,
+    /// With `window`. A project that is not among the busiest `METRICS_PROJECTS_MAX` has no points.
+    #[absent]
+    pub series: Option<Series>,
+    /// Replicas that did not answer: their figures are missing.
+    #[absent]
+    pub partial: Vec<String>,
+}
+
+/// How well the broker works, which is how well its storage works.
+#[answer(lenient)]
+pub struct StorageCondition {
+    pub status: HealthStatus,
+    /// Null while the broker starts.
+    pub storage_backend: Option<String>,
+    /// The durability that the storage promises.
+    pub storage_durability: Option<String>,
+    /// Why the status is not `healthy`, where the storage is the cause.
+    #[absent]
+    pub storage_problem: Option<String>,
+}
+
+/// `degraded`: the broker works with restrictions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HealthStatus {
+    Healthy,
+    Degraded,
+    #[default]
+    Unhealthy,
+}
+
+/// Something that needs attention. It has counts and no names, because `/health` shows it to every caller.
+#[answer(lenient)]
+pub struct Warning {
+    /// `storage`, `configuration`, `replica_silent`, `backend_failed`, `questions_unseen` or `inbox_nearly_full`.
+    pub code: String,
+    /// How many there are.
+    pub count: u64,
+    /// What is wrong.
+    pub text: String,
+    /// What to do about it, with a command where one exists.
+    pub cure: String,
 }
 
 /// A replica.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
 pub struct ReplicaStats {
     /// Null where the storage is not shared.
-    #[schema(required)]
     pub id: Option<String>,
     pub version: String,
     #[schema(format = DateTime)]
@@ -57,7 +103,7 @@ pub struct ReplicaStats {
 }
 
 /// What became of messages, counted since the start. Describes how [`MessageCounts`] are written.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
 #[serde(remote = "MessageCounts")]
 pub struct MessageStats {
     /// Messages that senders gave to the broker, well formed and valid.
@@ -82,7 +128,7 @@ pub struct MessageStats {
 }
 
 /// Dead letters by reason, counted since the start. Describes how [`DeadLetterCounts`] are written.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
 #[serde(remote = "DeadLetterCounts")]
 pub struct DeadLetterStats {
     pub expired: u64,
@@ -92,7 +138,8 @@ pub struct DeadLetterStats {
 }
 
 /// Sessions by state, at present.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
+#[derive(Copy)]
 pub struct SessionStats {
     pub active: u64,
     pub stale: u64,
@@ -100,7 +147,8 @@ pub struct SessionStats {
 }
 
 /// Messages that wait in inboxes, at present.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
+#[derive(Copy)]
 pub struct InboxStats {
     /// Messages in all inboxes together.
     pub waiting: u64,
@@ -111,19 +159,20 @@ pub struct InboxStats {
 }
 
 /// Live connections, at present.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
+#[derive(Copy)]
 pub struct ConnectionStats {
     /// WebSocket connections.
     pub websocket: u64,
     /// Open responses over HTTP.
     pub http: u64,
     /// Unix sockets, FIFOs and the rubberduck port of this machine.
-    #[serde(default)]
     pub local: u64,
 }
 
 /// What the storage keeps, as of the last ten seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
+#[derive(Copy)]
 pub struct StorageStats {
     /// Dead letters that are kept.
     pub dead_letters: u64,
@@ -136,33 +185,31 @@ pub struct StorageStats {
 }
 
 /// Questions to people, at present.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
+#[derive(Copy)]
 pub struct DeskStats {
     /// Questions without an answer.
     pub open: u64,
     /// Those of them with the urgency `high`.
-    #[serde(default)]
-    #[schema(required)]
     pub urgent: u64,
     /// Those of them that no person sees: at the desk, no person was active in the last 5 minutes.
     pub unseen: u64,
 }
 
 /// Backends of the gateway, at present.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
+#[derive(Copy)]
 pub struct BackendStats {
     /// All that are configured.
     pub all: u64,
     /// Those that take calls, or are started by the first one.
-    #[serde(default)]
-    #[schema(required)]
     pub ready: u64,
     /// Those that cannot be started, or ended again and again.
     pub failed: u64,
 }
 
 /// Figures that belong to no project.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
 pub struct BrokerStats {
     /// Open projects.
     pub projects: u64,
@@ -188,7 +235,8 @@ pub struct BrokerStats {
 }
 
 /// What the processes use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
+#[derive(Copy)]
 pub struct ProcessStats {
     /// Seconds of processor time since the start.
     pub cpu_seconds: f64,
@@ -199,7 +247,7 @@ pub struct ProcessStats {
 }
 
 /// A distribution of durations.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
 pub struct Latency {
     pub count: u64,
     pub sum_seconds: f64,
@@ -232,6 +280,31 @@ impl Stats {
             (Some(broker), Some(other)) => broker.merge(other),
             (None, Some(other)) => self.broker = Some(other.clone()),
             (_, None) => {}
+        }
+        self.health = match (self.health.take(), &other.health) {
+            (Some(own), Some(other)) => Some(own.worse(other.clone())),
+            (own, other) => own.or(other.clone()),
+        };
+        if let (Some(series), Some(other)) = (&mut self.series, &other.series) {
+            series.merge(other);
+        }
+    }
+}
+
+impl StorageCondition {
+    /// The worse one of two replicas.
+    fn worse(self, other: Self) -> Self {
+        if other.status > self.status { other } else { self }
+    }
+}
+
+impl HealthStatus {
+    /// The word in the answer.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Degraded => "degraded",
+            Self::Unhealthy => "unhealthy",
         }
     }
 }

@@ -1,8 +1,11 @@
-//! Schemas for `/openapi.json`, of strings that are validated where they are parsed. No value has these types;
-//! `tests/openapi.rs` checks that they agree with the parsers.
+//! Schemas of texts that are validated where they are parsed. Only [`ApiKey`] has values; `tests/openapi.rs` checks that the
+//! patterns agree with the parsers.
 
 #![allow(dead_code, reason = "schemas only")]
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// The id of a project. `system`, `admin` and `root` are reserved.
@@ -20,14 +23,28 @@ pub struct ProjectId(String);
 pub struct KeyId(String);
 
 /// A key in clear text: `{project_id}_{key_id}_{secret}`.
-#[derive(ToSchema)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(pattern = "^[a-z0-9-]{1,63}_[a-z0-9]{1,32}_[0-9a-f]{32,}$")]
-pub struct ApiKey(String);
+pub struct ApiKey(pub String);
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
 
 /// The name of a protocol.
 #[derive(ToSchema)]
 #[schema(pattern = "^[a-z][a-z0-9_-]{0,62}[a-z0-9]$", max_length = 64, example = "chat")]
 pub struct ProtocolName(String);
+
+/// A semantic version.
+#[derive(ToSchema)]
+#[schema(
+    pattern = r"^(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$",
+    example = "1.0.0"
+)]
+pub struct Version(String);
 
 /// A display name: one line.
 #[derive(ToSchema)]
@@ -54,15 +71,6 @@ pub enum KeyScope {
     Observer,
 }
 
-/// How many of the broker's own tools the callers of a key are listed.
-#[derive(ToSchema)]
-#[schema(rename_all = "lowercase")]
-pub enum ToolSet {
-    Core,
-    Agent,
-    Full,
-}
-
 /// What a caller may do: administer the broker, or what a key of that scope may.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
@@ -72,24 +80,6 @@ pub enum CallerScope {
     Member,
     Answer,
     Observer,
-}
-
-/// A `retiring` key stays valid until its grace period ends.
-#[derive(ToSchema)]
-#[schema(rename_all = "lowercase")]
-pub enum KeyStatus {
-    Active,
-    Retiring,
-    Expired,
-    Revoked,
-}
-
-/// The outcome of an audited action.
-#[derive(ToSchema)]
-#[schema(rename_all = "lowercase")]
-pub enum Outcome {
-    Done,
-    Refused,
 }
 
 /// The name of a person: 1 to 128 characters without `@`, white space at an end and control characters, not of the form of

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use answer::answer;
 
 /// Seconds between two points that are kept.
 pub const STEP_SECONDS: u64 = 10;
@@ -12,7 +11,7 @@ pub const WINDOW_SECONDS: u64 = 3600;
 
 /// Points of several figures at the same moments. A step begins at a multiple of its length since the Unix epoch, so that
 /// those of all replicas coincide.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[answer(lenient)]
 pub struct Series {
     pub step_seconds: u64,
     /// The end of the first step, in seconds since the Unix epoch.

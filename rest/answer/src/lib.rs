@@ -1,0 +1,52 @@
+//! The attribute `answer`: what the types of REST answers have in common, written once.
+
+use proc_macro::TokenStream;
+use quote::{ToTokens, quote};
+use syn::{Field, ItemStruct, Type, parse_macro_input, parse_quote};
+
+/// Makes a struct the type of an answer: the broker writes it, the command line reads it, and `/openapi.json` describes it.
+///
+/// A member is always written, an `Option` as null. A member with `#[absent]` is left out while it has its default value. A
+/// reader of `#[answer(lenient)]` takes the default value of each member that is missing, and shows the rest.
+#[proc_macro_attribute]
+pub fn answer(how: TokenStream, item: TokenStream) -> TokenStream {
+    let is_lenient = how.to_string() == "lenient";
+    let mut item = parse_macro_input!(item as ItemStruct);
+    for field in &mut item.fields {
+        describe(field, is_lenient);
+    }
+    let derives = quote! {
+        #[derive(Clone, Debug, Default, PartialEq, ::serde::Serialize, ::serde::Deserialize, ::utoipa::ToSchema)]
+    };
+    quote!(#derives #item).into()
+}
+
+/// Adds the attributes that say when a member is written, and what is read without it. Those that the field has win.
+fn describe(field: &mut Field, is_lenient: bool) {
+    if has(field, "serde", "flatten") {
+        return;
+    }
+    let len = field.attrs.len();
+    field.attrs.retain(|attribute| !attribute.path().is_ident("absent"));
+    let is_absent = field.attrs.len() < len;
+    let is_option =
+        matches!(&field.ty, Type::Path(kind) if kind.path.segments.last().is_some_and(|last| last.ident == "Option"));
+    if (is_lenient || is_absent) && !has(field, "serde", "default") {
+        field.attrs.push(parse_quote!(#[serde(default)]));
+    }
+    if is_absent {
+        let skip = parse_quote!(#[serde(skip_serializing_if = "crate::is_default")]);
+        field.attrs.push(skip);
+        if is_option && !has(field, "schema", "nullable") {
+            field.attrs.push(parse_quote!(#[schema(nullable = false)]));
+        }
+    } else if !has(field, "schema", "required") {
+        field.attrs.push(parse_quote!(#[schema(required)]));
+    }
+}
+
+/// Whether an attribute of this name has this word.
+fn has(field: &Field, name: &str, word: &str) -> bool {
+    let mut attributes = field.attrs.iter().filter(|attribute| attribute.path().is_ident(name));
+    attributes.any(|attribute| attribute.to_token_stream().to_string().contains(word))
+}
