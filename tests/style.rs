@@ -328,7 +328,10 @@ impl Source {
 
     fn is_product(&self) -> bool {
         let folder = self.path.split('/').next().unwrap_or_default();
-        ["actors", "api", "cli", "common", "front", "lens", "rest", "schema", "src", "storage"].contains(&folder)
+        [
+            "actors", "api", "cli", "common", "front", "lens", "rest", "schema", "src", "storage",
+        ]
+        .contains(&folder)
             && !self.path.starts_with("actors/tests/")
     }
 

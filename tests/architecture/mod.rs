@@ -39,7 +39,10 @@ const LENS: Layers = &[
     ("plan", &["act", "error", "path", "transform"]),
     ("edit", &["path", "schema"]),
     ("shape", &["act", "edit", "error", "operation", "path", "schema"]),
-    ("scalars", &["act", "edit", "number", "operation", "path", "schema", "shape"]),
+    (
+        "scalars",
+        &["act", "edit", "number", "operation", "path", "schema", "shape"],
+    ),
     ("sample", &["path", "schema"]),
     (
         "check",

@@ -245,8 +245,8 @@ const VALIDATOR_DEFECT: &str =
 
 fn compile(schema: &Value, draft: Draft) -> Result<Complete, BrokerError> {
     Complete::compile(schema, draft, REGEX_BYTES_MAX).map_err(|error| BrokerError::InvalidSchema {
-            reason: pointer::bounded(&format_args!("{error}, at {}", error.instance_path())),
-        })
+        reason: pointer::bounded(&format_args!("{error}, at {}", error.instance_path())),
+    })
 }
 
 fn failed(reason: &str) -> Result<(), BrokerError> {
