@@ -37,9 +37,9 @@ pub struct EventDecoder {
     has_data: bool,
     /// The current event, if it is too long.
     skipped: Option<SkippedFrame>,
+    /// The id of the current event, until it ends.
+    id: Option<String>,
     last_id: Option<String>,
-    /// The current event has set `last_id`.
-    has_id: bool,
     retry_ms: Option<u64>,
 }
 
@@ -54,13 +54,13 @@ impl EventDecoder {
             data: Vec::new(),
             has_data: false,
             skipped: None,
+            id: None,
             last_id: None,
-            has_id: false,
             retry_ms: None,
         }
     }
 
-    /// The id of the last event that had one: a stream can be resumed behind it.
+    /// The id of the last event that has ended and had one: a stream can be resumed behind it.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
@@ -78,6 +78,15 @@ impl EventDecoder {
     /// Whether the current event is too long.
     pub fn is_skipping(&self) -> bool {
         self.skipped.is_some()
+    }
+
+    /// Forgets the event that a stream broke off in, before another stream continues it.
+    pub fn begin_stream(&mut self) {
+        *self = Self {
+            last_id: self.last_id.take(),
+            retry_ms: self.retry_ms,
+            ..Self::new(self.data_len_max)
+        };
     }
 
     /// Decodes the bytes of one read. Calls `on` for each event, in order.
@@ -130,7 +139,8 @@ impl EventDecoder {
             if let Some(skipped) = self.skipped.take() {
                 on(Event::TooLong(skipped));
             }
-            (self.has_data, self.has_id, self.name) = (false, false, String::new());
+            (self.has_data, self.name) = (false, String::new());
+            self.last_id = self.id.take().or(self.last_id.take());
             return;
         }
         if line.is_empty() {
@@ -151,7 +161,7 @@ impl EventDecoder {
             }
             b"event" if value.len() <= FIELD_BYTES_MAX => self.name = text(),
             b"id" if value.len() <= FIELD_BYTES_MAX && !value.contains(&0) => {
-                (self.last_id, self.has_id) = (Some(text()), true);
+                self.id = Some(text());
             }
             b"retry" => self.retry_ms = text().parse().ok().or(self.retry_ms),
             _ => {}
@@ -160,7 +170,8 @@ impl EventDecoder {
 
     fn end_event(&mut self, on: &mut impl FnMut(Event<'_>)) {
         let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
-        let has_id = std::mem::take(&mut self.has_id);
+        let has_id = self.id.is_some();
+        self.last_id = self.id.take().or(self.last_id.take());
         // An event without data is none: it has an id, or it keeps the connection alive.
         if !std::mem::take(&mut self.has_data) || data.is_empty() {
             return;
@@ -224,6 +235,8 @@ mod tests {
         let (events, id) = decoded(bytes, &[usize::MAX]);
         assert_eq!(events, ["endpoint=/x?y", "message=a\n\n b", "message=c"]);
         assert_eq!(id.as_deref(), Some("8"));
+        let broken_off = decoded(b"id: 7\ndata: a\n\nid: 8\ndata: b\n", &[usize::MAX]);
+        assert_eq!(broken_off, (vec!["message=a".to_owned()], Some("7".to_owned())));
         assert_eq!(decoded(b"data: \xff\n\n", &[9]).0, ["not UTF-8"]);
         for piece in [1, 2, 9] {
             assert_eq!(decoded("\u{feff}data: a\n\n".as_bytes(), &[piece]).0, ["message=a"]);
@@ -248,6 +261,17 @@ mod tests {
         let longest = "y".repeat(DATA_LEN_MAX);
         let (events, _) = decoded(format!("data: {longest}\n\n").as_bytes(), &[7]);
         assert_eq!(events, [format!("message={longest}")]);
+    }
+
+    #[test]
+    fn a_stream_that_continues_another_begins_with_an_event() {
+        let mut decoder = EventDecoder::new(DATA_LEN_MAX);
+        decoder.decode(b"id: 7\ndata: a\n\nid: 8\nevent: x\ndata: b\nda", |_| {});
+        decoder.begin_stream();
+        assert_eq!(decoder.last_id(), Some("7"));
+        let mut events = Vec::new();
+        decoder.decode(b"id: 8\ndata: b\n\n", |event| events.push(format!("{event:?}")));
+        assert_eq!(events, [r#"Data { name: "message", id: Some("8"), data: "b" }"#]);
     }
 
     proptest! {

@@ -94,6 +94,7 @@ impl HttpClientSession<'_> {
                 }
                 return;
             };
+            decoder.begin_stream();
             response = stream;
         }
     }
@@ -203,6 +204,7 @@ impl HttpClientSession<'_> {
             let (begun, session) = (Instant::now(), self.session.borrow().clone());
             match self.open_stream(decoder.last_id()).await {
                 Ok(response) => {
+                    decoder.begin_stream();
                     has_renewed = false;
                     let awaited = Awaited::default();
                     tokio::select! {
