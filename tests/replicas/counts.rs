@@ -21,6 +21,8 @@ fn calls(cluster: &BrokerCluster, at: usize, session: &str, tool: &str, mut argu
 
 fn assert_unread_everywhere(cluster: &BrokerCluster, session: &str, expected: u64) {
     for at in [0, 1, 2, 2, 1, 0] {
+        let (_, unread) = calls(cluster, at, session, "compatibility_matrix", json!({}));
+        assert_eq!(unread, expected, "replica {at}");
         let (heartbeat, unread) = calls(cluster, at, session, "heartbeat", json!({}));
         assert_eq!(
             (heartbeat["queue_size"].as_u64(), unread),

@@ -226,9 +226,9 @@ impl Calls {
         }
     }
 
-    /// Whether another call may run.
+    /// Whether another call may run. Those that no frame may overtake have been admitted, and start the call that they hold.
     pub fn has_free_slot(&self) -> bool {
-        self.running.borrow().len() + self.held(Resource::Slots) < CALLS_LEN_MAX
+        self.running.borrow().len() + self.held(Resource::Slots) < CALLS_LEN_MAX + self.held(Resource::Order)
     }
 
     /// Reserves a place for a call that starts once the router has answered.

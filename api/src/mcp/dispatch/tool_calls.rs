@@ -279,7 +279,16 @@ fn finish(
 ) -> Result<(), BrokerError> {
     let context = &caller.context;
     match called {
-        Called::Answered(result) => context.answer(to, Ok(result)),
+        Called::Answered(result) => match refresh_depth(caller) {
+            None => context.answer(to, Ok(result)),
+            Some(refreshing) => {
+                let (answering, again) = (Rc::clone(context), to.clone());
+                context.calls.run_exclusively(to, 0, async move {
+                    refreshing.await;
+                    answering.answer(&again, Ok(result));
+                });
+            }
+        },
         Called::Prepared(send) => context.prepared.borrow_mut().push(send),
         Called::Runs(call) => start(caller, to, tool, call)?,
         Called::Waits(rest) => {
