@@ -144,8 +144,8 @@ impl Work {
             }
         }
         cursor.position = page.next.or(cursor.position);
-        if cursor.position != stored.position {
-            self.keep(target, cursor, &mut record).await?;
+        if cursor.position != stored.position && !self.keep(target, cursor, &mut record).await? {
+            return Ok(Next::At(now().unix_ms + millis(CLAIM_TTL)));
         }
         Ok(if page.more { Next::More } else { Next::Change })
     }
@@ -169,12 +169,34 @@ impl Work {
         if !self.claim(target).await? {
             return Ok(false);
         }
-        let absent = Before::Absent { len_max: CURSORS_MAX };
-        let before = record.take().map_or(absent, Before::Text);
+        let absent = || Before::Absent { len_max: CURSORS_MAX };
+        let before = record.take().map_or_else(absent, Before::Text);
         *record = serde_json::to_string(&cursor).ok().map(Arc::from);
         let store = self.changes().store();
-        let put = store.put_if(Table::Targets, key_of(target), before, record.clone());
-        Ok(put.await? == RecordPut::Stored)
+        let put = |before| store.put_if(Table::Targets, key_of(target), before, record.clone());
+        let mut kept = put(before).await?;
+        if kept == RecordPut::Full {
+            self.forget_former_targets().await?;
+            kept = put(absent()).await?;
+        }
+        Ok(kept == RecordPut::Stored)
+    }
+
+    /// Removes the cursors of targets that the configuration no longer has.
+    async fn forget_former_targets(&self) -> Result<(), StoreError> {
+        let store = self.changes().store();
+        for key in store.keys(Table::Targets, Vec::new()).await? {
+            if !self
+                .shared()
+                .settings
+                .targets
+                .iter()
+                .any(|target| key_of(&**target) == key)
+            {
+                store.remove(Table::Targets, key, Before::Any).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Sends one event. None: there is nothing to send.
