@@ -23,21 +23,46 @@ fn len(args: &[OsString]) -> usize {
     len
 }
 
-/// Moves such flags behind the command. Returns how many arguments have moved.
+/// Moves such flags behind the command. One that a flag behind the command overrides is left out: the nearer one wins.
+/// Returns how many arguments have moved.
 ///
 /// # Errors
 /// [`CliError::Usage`] when no command follows.
-pub fn move_behind_command(args: &mut [OsString]) -> Result<usize, CliError> {
+pub fn move_behind_command(args: &mut Vec<OsString>) -> Result<usize, CliError> {
     let len = len(args);
-    match args.get_mut(1..=1 + len) {
-        Some(args) => args.rotate_right(1),
-        None if len == 0 => {}
-        None => {
-            let line = "'mcp-broker' requires a subcommand but one was not provided; see mcp-broker --help";
-            return Err(CliError::Usage(line.to_owned()));
+    if len > 0 && args.len() < len + 2 {
+        let line = "'mcp-broker' requires a subcommand but one was not provided; see mcp-broker --help";
+        return Err(CliError::Usage(line.to_owned()));
+    }
+    let mut before = args.drain(1..=len).collect::<Vec<_>>().into_iter();
+    let mut moved = Vec::new();
+    while let Some(flag) = before.next() {
+        let value = match flag.to_str().and_then(|flag| flag.strip_prefix("--")) {
+            Some(name) if WITH_VALUE.contains(&name) => before.next(),
+            _ => None,
+        };
+        let behind = args.iter().skip(2).take_while(|arg| *arg != "--");
+        if !behind
+            .filter_map(question_of)
+            .any(|question| question_of(&flag) == Some(question))
+        {
+            moved.push(flag);
+            moved.extend(value);
         }
     }
+    let len = moved.len();
+    args.splice(2.min(args.len())..2.min(args.len()), moved);
     Ok(len)
+}
+
+/// What a flag decides. Two flags say which broker, two say with which key.
+fn question_of(arg: &OsString) -> Option<&str> {
+    let name = arg.to_str()?.strip_prefix("--")?;
+    Some(match name.split_once('=').map_or(name, |(name, _)| name) {
+        "context" => "url",
+        "key-file" => "key",
+        name => name,
+    })
 }
 
 /// Checks that the command has the flags that were moved.
@@ -63,4 +88,42 @@ pub fn check(program: &Command, args: &[OsString], moved: usize) -> Result<(), C
         let name = command.get_name();
         Err(CliError::Usage(format!("--{flag} is not known before {name}; {hint}")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_move_behind_the_command_unless_a_nearer_one_decides() {
+        let cases = [
+            ("--url=http://a sessions", "sessions --url=http://a", 1),
+            (
+                "--url http://a --json sessions --wide",
+                "sessions --url http://a --json --wide",
+                3,
+            ),
+            (
+                "--url http://a project delete acme --context prod",
+                "project delete acme --context prod",
+                0,
+            ),
+            (
+                "--key k --json sessions --key-file f",
+                "sessions --json --key-file f",
+                1,
+            ),
+            ("--json tail -- --json", "tail --json -- --json", 1),
+            ("sessions --url http://a", "sessions --url http://a", 0),
+        ];
+        for (before, after, moved) in cases {
+            let mut args: Vec<OsString> = format!("mcp-broker {before}").split(' ').map(Into::into).collect();
+            assert_eq!(move_behind_command(&mut args).unwrap(), moved, "{before}");
+            let words: Vec<_> = args.iter().skip(1).map(|arg| arg.to_str().unwrap()).collect();
+            assert_eq!(words.join(" "), after);
+        }
+        let mut alone = ["mcp-broker", "--url", "http://a"].map(Into::into).to_vec();
+        assert!(matches!(move_behind_command(&mut alone), Err(CliError::Usage(_))));
+        assert_eq!(move_behind_command(&mut vec!["mcp-broker".into()]).unwrap(), 0);
+    }
 }

@@ -167,7 +167,6 @@ fn hint(name: &str, keys: &[String], root: &Command, intended: &Intended<'_>) ->
         return Some(setting_hint(setting));
     }
     let owner = |(words, command)| Some((words, nearest(name, &self::keys(command))?));
-    // Flags of the root are accepted by every command too; the suggestion names the command.
     let mut below = commands("", root);
     below.sort_by_key(|(words, _)| group_of(words) != group);
     let below = below
