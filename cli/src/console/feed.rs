@@ -126,17 +126,23 @@ pub trait Take: Fn(Update) -> bool + Send + Clone + 'static {}
 impl<F: Fn(Update) -> bool + Send + Clone + 'static> Take for F {}
 
 impl Feed {
-    /// Starts both threads. `ended` is called when the last command has been carried out.
-    pub fn start(place: Place, caller: Caller, take: impl Take, ended: impl FnOnce() + Send + 'static) -> Self {
+    /// Starts both threads by `spawn`. `ended` is called when the last command has been carried out.
+    pub fn start(
+        place: Place,
+        caller: Caller,
+        spawn: impl Fn(Box<dyn FnOnce() + Send>),
+        take: impl Take,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> Self {
         let (commands, received) = mpsc::channel();
         let link = SharedLink::default();
         let stream_link = Arc::clone(&link);
         let stream_take = take.clone();
-        std::thread::spawn(move || follow(&place, &caller, &stream_link, &stream_take));
-        std::thread::spawn(move || {
+        spawn(Box::new(move || follow(&place, &caller, &stream_link, &stream_take)));
+        spawn(Box::new(move || {
             carry_out(&received, &link, &take);
             ended();
-        });
+        }));
         Self { commands }
     }
 
@@ -154,11 +160,9 @@ fn follow(place: &Place, caller: &Caller, link: &SharedLink, take: &impl Take) {
         let outcome = place
             .find()
             .and_then(|access| stream(access, caller, link, take, &mut attempt).map_err(|error| error.line));
+        // The last commands are still carried out after the program has ended.
+        let Err(reason) = outcome else { return };
         *link.lock().unwrap_or_else(PoisonError::into_inner) = Link::default();
-        let reason = match outcome {
-            Ok(()) => return,
-            Err(reason) => reason,
-        };
         attempt += 1;
         if !take(Update::Lost { reason, attempt }) {
             return;

@@ -35,6 +35,7 @@ pub fn run(console: Console) -> Result<(), CliError> {
     let feed = Feed::start(
         console.place,
         console.caller,
+        |work| drop(std::thread::spawn(work)),
         move |update| feed_inputs.send(Input::Feed(update)).is_ok(),
         move || drop(end_inputs.send(Input::Drained)),
     );

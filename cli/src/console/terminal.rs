@@ -30,12 +30,13 @@ const END_MAX: Duration = Duration::from_secs(2);
 pub fn run(console: Console) -> Result<(), CliError> {
     screen::run(|updates| {
         let (ended, drained) = mpsc::channel();
-        let updates = updates.clone();
+        let (updates, threads) = (updates.clone(), updates.clone());
         Desk {
             model: Model::new(console.options, now().unix_ms),
             feed: Feed::start(
                 console.place,
                 console.caller,
+                |work| threads.spawn(move |_| work()),
                 move |update| updates.send(update),
                 move || _ = ended.send(()),
             ),
