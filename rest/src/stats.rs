@@ -71,7 +71,9 @@ pub struct StorageCondition {
 pub enum HealthStatus {
     Healthy,
     Degraded,
+    /// Also a word of a later version.
     #[default]
+    #[serde(other)]
     Unhealthy,
 }
 

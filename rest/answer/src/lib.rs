@@ -10,7 +10,11 @@ use syn::{Field, ItemStruct, Type, parse_macro_input, parse_quote};
 /// reader of `#[answer(lenient)]` takes the default value of each member that is missing, and shows the rest.
 #[proc_macro_attribute]
 pub fn answer(how: TokenStream, item: TokenStream) -> TokenStream {
-    let is_lenient = how.to_string() == "lenient";
+    let is_lenient = match how.to_string().as_str() {
+        "" => false,
+        "lenient" => true,
+        _ => return quote!(compile_error!("#[answer] takes `lenient` or nothing");).into(),
+    };
     let mut item = parse_macro_input!(item as ItemStruct);
     for field in &mut item.fields {
         describe(field, is_lenient);
