@@ -160,7 +160,11 @@ impl Act {
 
     fn replace(&self, node: &mut Node<'_>, work: &mut Work<'_>) -> Result<(), TransformError> {
         let text = node.text();
-        work.spend(CONVERT + self.pairs.len() + text.len() * if self.pairs.is_empty() { CALCULATE_BYTE } else { 1 })?;
+        work.spend(match self.pairs.len() {
+            0 => CONVERT + text.len() * CALCULATE_BYTE,
+            // The value is compared with each pair.
+            pairs => pairs.saturating_mul(CONVERT + text.len()),
+        })?;
         let scalar = self.scalar(text).map_err(|reason| TransformError::CannotCarryOut {
             op: self.index,
             path: self.operation.path().to_string(),

@@ -239,9 +239,10 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 impl<'a> Complement<'a> {
     /// Reads a complement of the reverse of a path; None if it is of another path, or is none.
     pub fn read(text: &'a str, versions: &[String]) -> Option<Self> {
-        let complement: Self = serde_json::from_str(text)
-            .ok()
-            .filter(|_| text.len() <= COMPLEMENT_LEN_MAX)?;
+        if text.len() > COMPLEMENT_LEN_MAX {
+            return None;
+        }
+        let complement: Self = serde_json::from_str(text).ok()?;
         complement.path.iter().rev().eq(versions).then_some(complement)
     }
 

@@ -128,7 +128,7 @@ impl<'a> Node<'a> {
     fn read(&mut self, work: &mut Work<'_>) -> Result<(), TransformError> {
         let Kind::Text(text) = &self.kind else { return Ok(()) };
         work.spend_bytes(text.len())?;
-        let kind = match text {
+        let mut kind = match text {
             Cow::Borrowed(text) => read(text)?,
             // Operations write scalars only.
             Cow::Owned(_) => return Err(TransformError::NotJson),
@@ -141,6 +141,14 @@ impl<'a> Node<'a> {
                     Kind::Text(_) => 0,
                 },
         )?;
+        // What was made up is made up in all its parts, wherever later operations put them.
+        if self.is_made {
+            match &mut kind {
+                Kind::Object(members) => members.iter_mut().for_each(|(_, value)| value.is_made = true),
+                Kind::Array(items) => items.iter_mut().for_each(|item| item.is_made = true),
+                Kind::Text(_) => {}
+            }
+        }
         self.kind = kind;
         Ok(())
     }

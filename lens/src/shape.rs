@@ -15,6 +15,8 @@ use crate::{
 /// Subschemas that one operation changes, and JSON values that it copies into them and that the schema may have after it.
 const EDITS_MAX: usize = 1000;
 const NODES_MAX: usize = 20_000;
+/// Bytes of text that count as one more value.
+const TEXT_PER_NODE: usize = 64;
 
 /// The schema of a payload after some operations. It admits each payload that they make of one that fits the source, and
 /// perhaps others.
@@ -33,6 +35,14 @@ pub(crate) struct Shape<'d> {
     pub may_fail: Vec<(Path, String)>,
     /// Operations that remove a required member, and make none on the way back.
     pub without_back: Vec<usize>,
+}
+
+/// The values of a schema, with long texts counted as more than one.
+fn size_of_schema(schema: &Value) -> usize {
+    let text_len = |value: &Value| value.as_str().map_or(0, str::len);
+    nested_values(schema)
+        .map(|value| 1 + text_len(value) / TEXT_PER_NODE)
+        .sum()
 }
 
 impl<'d> Shape<'d> {
@@ -86,7 +96,7 @@ impl<'d> Shape<'d> {
                 act = self.scalars(act, path)?;
             }
         }
-        if nested_values(&self.root).nth(NODES_MAX).is_some() {
+        if size_of_schema(&self.root) > NODES_MAX {
             return Err("the schema becomes too large".to_owned());
         }
         self.acts.push(act);
@@ -197,8 +207,8 @@ impl<'d> Shape<'d> {
             take(keywords, name);
             unrequire(keywords, name);
         })?;
-        self.edit(new_parent, &mut |keywords| {
-            declare(keywords, new_name, schema.clone(), is_required)
+        self.edit_with(&schema, new_parent, &mut |keywords| {
+            declare(keywords, new_name, schema.clone(), is_required);
         })
     }
 
@@ -448,7 +458,7 @@ impl<'d> Shape<'d> {
         path: &[Token],
         change: &mut dyn FnMut(&mut Map<String, Value>),
     ) -> Result<(), String> {
-        let mut left = EDITS_MAX.min(NODES_MAX / nested_values(copied).count());
+        let mut left = EDITS_MAX.min(NODES_MAX / size_of_schema(copied).max(1));
         edit(&self.document, &mut self.root, path, change, &mut left)
             .ok_or_else(|| "the schema has too many alternatives at this place".to_owned())
     }

@@ -553,3 +553,16 @@ fn work_size_and_depth_are_bounded() {
         );
     }
 }
+
+#[test]
+fn a_part_of_what_was_made_up_is_made_up() {
+    let made = Pair::new(
+        json!({"type": "object", "properties": {}}),
+        json!({"type": "object", "properties": {"tag": {"type": "string"}}, "required": ["tag"]}),
+        json!([
+            {"op": "add", "path": "/tag", "value": ["none"]},
+            {"op": "single", "path": "/tag", "value": "none"},
+        ]),
+    );
+    lossy(&made, json!({}), json!({"tag": "none"}), &[], &["/tag"]);
+}
