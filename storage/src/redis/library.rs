@@ -6,9 +6,9 @@ use actors::{
     faults,
     model::{MessageId, ProjectId, ReplicaId, SessionId},
     storage::{
-        COPY_BYTES, DRAFTS_MAX, HELD_YAPS_BYTES_MAX, HELD_YAPS_MAX, OPEN_BYTES_DIVISOR, OPEN_MAX, OPEN_OF_SESSION_MAX,
-        QUESTION_BYTES, REPORT_BYTES_MAX, REPORT_LEN_MAX, Retention, SESSION_BYTES_DIVISOR, YAP_BACKDATE_MAX,
-        YAPS_BYTES_MAX, YAPS_MAX, YAPS_RETENTION,
+        COPY_BYTES, DRAFTS_MAX, ENDED_AT_ONCE_MAX, HELD_YAPS_BYTES_MAX, HELD_YAPS_MAX, OPEN_BYTES_DIVISOR, OPEN_MAX,
+        OPEN_OF_SESSION_MAX, QUESTION_BYTES, REPORT_BYTES_MAX, REPORT_LEN_MAX, Retention, SESSION_BYTES_DIVISOR,
+        YAP_BACKDATE_MAX, YAPS_BYTES_MAX, YAPS_MAX, YAPS_RETENTION,
     },
 };
 use deadpool_redis::redis::{Cmd, Script, cmd};
@@ -107,6 +107,7 @@ fn contract() -> String {
     }
     let bounds = named!(
         COPY_BYTES,
+        ENDED_AT_ONCE_MAX,
         QUESTION_BYTES,
         OPEN_OF_SESSION_MAX,
         OPEN_MAX,

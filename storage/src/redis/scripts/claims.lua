@@ -3,8 +3,8 @@
 -- Keys  claims (hash: thing -> epoch, holder, note), claims:epochs (hash: epoch -> thing; last -> last epoch of the project),
 --       claims:due (sorted set: thing by the end of its claim)
 
--- Claims that one call of end_silent ends (actors/src/storage/claims.rs).
-local ENDED_AT_ONCE_MAX = 1000
+-- Claims that one call of end_silent ends.
+local ENDED_AT_ONCE_MAX = contract.ENDED_AT_ONCE_MAX
 
 -- Epoch, holder and note of the claim of a thing; nil without one.
 local function read_claim(thing)
