@@ -11,8 +11,7 @@ use sources::Sources;
 type Layers = &'static [(&'static str, &'static [&'static str])];
 
 /// The crates, by the folder of their sources. A crate without layers is one room.
-const CRATES: [(&str, Option<Layers>); 10] = [
-    ("schema/src", None),
+const CRATES: [(&str, Option<Layers>); 9] = [
     ("lens/src", Some(LENS)),
     ("actors/src", Some(ACTORS)),
     ("rest/src", None),
