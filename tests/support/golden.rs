@@ -25,6 +25,9 @@ pub fn assert_golden(path: &Path, text: &str) {
     panic!(
         "{} is not current; UPDATE_GOLDEN=1 with the command of this test writes it\n{}",
         path.display(),
-        String::from_utf8_lossy(&difference.unwrap().stdout)
+        difference.map_or(text.to_owned(), |difference| String::from_utf8_lossy(
+            &difference.stdout
+        )
+        .into_owned())
     );
 }

@@ -361,7 +361,7 @@ impl<C: Commit> RecordStore for LocalStore<C> {
     }
 }
 
-/// Claims are kept in memory alone, so none of these waits for the disk.
+/// Claims are kept in memory alone. An operation waits, as a query does, until the last change of the project is kept.
 impl<C: Commit> ClaimStore for LocalStore<C> {
     fn claim(&self, thing: Arc<str>, holder: Uuid, ttl: Duration, note: Arc<str>, now: Now) -> Op<Option<ClaimEpoch>> {
         self.0.run(Need::Read, move |state| {

@@ -64,7 +64,7 @@ mod tests {
         let report = reporter(7, move |reported| mailbox.lock().push(reported));
         let lists = |problem: &str| {
             InstanceEvent::Lists(ReadLists {
-                lists: Default::default(),
+                lists: crate::gateway::BackendLists::default(),
                 are_complete: true,
                 problems: vec![problem.to_owned()],
             })
