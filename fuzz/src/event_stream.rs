@@ -75,11 +75,12 @@ fn decoded(bytes: &[u8], data_len_max: usize, sizes: &[usize]) -> Decoded {
 /// The events by the rules (HTML, section 9.2.6).
 fn expected(bytes: &[u8]) -> Decoded {
     let (mut events, mut last_id, mut retry) = (Vec::new(), None, None);
-    let (mut name, mut data) = (String::new(), None::<Vec<u8>>);
+    let (mut name, mut data, mut id) = (String::new(), None::<Vec<u8>>, None);
     for line in lines(bytes) {
         // Some servers write a byte order mark before a field.
         let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         if line.is_empty() {
+            last_id = id.take().or(last_id);
             let name = std::mem::take(&mut name);
             let name = if name.is_empty() { "message" } else { &name };
             match data.take().filter(|data| !data.is_empty()).map(String::from_utf8) {
@@ -102,7 +103,7 @@ fn expected(bytes: &[u8]) -> Decoded {
                 });
             }
             b"event" if is_kept => name = text,
-            b"id" if is_kept && !value.contains(&0) => last_id = Some(text),
+            b"id" if is_kept && !value.contains(&0) => id = Some(text),
             b"retry" => retry = text.parse().ok().or(retry),
             _ => {}
         }
