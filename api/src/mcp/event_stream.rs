@@ -60,6 +60,12 @@ impl EventDecoder {
         }
     }
 
+    /// Begins behind the event with this id.
+    #[must_use]
+    pub fn after(self, last_id: Option<String>) -> Self {
+        Self { last_id, ..self }
+    }
+
     /// The id of the last event that has ended and had one: a stream can be resumed behind it.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
@@ -83,9 +89,8 @@ impl EventDecoder {
     /// Forgets the event that a stream broke off in, before another stream continues it.
     pub fn begin_stream(&mut self) {
         *self = Self {
-            last_id: self.last_id.take(),
             retry_ms: self.retry_ms,
-            ..Self::new(self.data_len_max)
+            ..Self::new(self.data_len_max).after(self.last_id.take())
         };
     }
 

@@ -41,8 +41,9 @@ pub struct EventStream {
     client: Client,
     path: String,
     headers: Vec<(&'static str, String)>,
-    last_id: Option<String>,
-    open: Option<(BodyReader<'static>, EventDecoder)>,
+    /// Decodes one stream after the other, and knows behind which event the next one begins.
+    decoder: EventDecoder,
+    open: Option<BodyReader<'static>>,
     /// What has been read and not yet returned.
     arrived: VecDeque<Frame>,
     /// Errors since the last frame.
@@ -58,7 +59,7 @@ impl EventStream {
             client: client.clone(),
             path: with_query("/api/v1/events", [parameter("topics", topics)]),
             headers: Vec::new(),
-            last_id: after,
+            decoder: EventDecoder::new(EVENT_BYTES_MAX).after(after),
             open: None,
             arrived: VecDeque::new(),
             failures: 0,
@@ -112,7 +113,7 @@ impl EventStream {
         if let Some(frame) = self.arrived.pop_front() {
             return Ok(frame);
         }
-        let (body, decoder) = self.opened()?;
+        let body = self.opened()?;
         let mut bytes = [0; READ_LEN];
         let read = match body.read(&mut bytes) {
             Ok(0) => Err(Error::from(ErrorKind::UnexpectedEof)),
@@ -120,10 +121,7 @@ impl EventStream {
         };
         match read {
             Ok(len) => {
-                let arrived = frames(decoder, &bytes[..len]);
-                let last_id = decoder.last_id().map(ToOwned::to_owned);
-                self.last_id = last_id.or(self.last_id.take());
-                self.arrived = arrived;
+                self.arrived = frames(&mut self.decoder, &bytes[..len]);
                 Ok(self.arrived.pop_front().unwrap_or(Frame::Heartbeat))
             }
             Err(error) => {
@@ -136,16 +134,17 @@ impl EventStream {
         }
     }
 
-    fn opened(&mut self) -> Result<&mut (BodyReader<'static>, EventDecoder), ClientError> {
+    fn opened(&mut self) -> Result<&mut BodyReader<'static>, ClientError> {
         let open = if let Some(open) = self.open.take() {
             open
         } else {
             let mut ask = ApiRequest::get(self.path.clone()).with_header("accept", "text/event-stream");
             ask.headers.extend(self.headers.iter().cloned());
-            if let Some(id) = &self.last_id {
-                ask = ask.with_header("last-event-id", id.as_str());
+            self.decoder.begin_stream();
+            if let Some(id) = self.decoder.last_id() {
+                ask = ask.with_header("last-event-id", id);
             }
-            (self.client.open_stream(&ask)?, EventDecoder::new(EVENT_BYTES_MAX))
+            self.client.open_stream(&ask)?
         };
         Ok(self.open.insert(open))
     }
