@@ -18,6 +18,7 @@ pub const LATENCY_BOUNDS: &[f64] = actors::metrics::CLASSIC_BOUNDS;
 #[answer(lenient)]
 pub struct Stats {
     /// The number of replicas whose figures are in these.
+    #[needed]
     pub replicas: u64,
     #[serde(with = "MessageStats")]
     #[schema(value_type = MessageStats)]

@@ -7,7 +7,8 @@ use syn::{Field, ItemStruct, Type, parse_macro_input, parse_quote};
 /// Makes a struct the type of an answer: the broker writes it, the command line reads it, and `/openapi.json` describes it.
 ///
 /// A member is always written, an `Option` as null. A member with `#[absent]` is left out while it has its default value. A
-/// reader of `#[answer(lenient)]` takes the default value of each member that is missing, and shows the rest.
+/// reader of `#[answer(lenient)]` takes the default value of each member that is missing, and shows the rest; without one with
+/// `#[needed]` it reads nothing.
 #[proc_macro_attribute]
 pub fn answer(how: TokenStream, item: TokenStream) -> TokenStream {
     let is_lenient = match how.to_string().as_str() {
@@ -30,12 +31,10 @@ fn describe(field: &mut Field, is_lenient: bool) {
     if has(field, "serde", "flatten") {
         return;
     }
-    let len = field.attrs.len();
-    field.attrs.retain(|attribute| !attribute.path().is_ident("absent"));
-    let is_absent = field.attrs.len() < len;
+    let (is_absent, is_needed) = (take(field, "absent"), take(field, "needed"));
     let is_option =
         matches!(&field.ty, Type::Path(kind) if kind.path.segments.last().is_some_and(|last| last.ident == "Option"));
-    if (is_lenient || is_absent) && !has(field, "serde", "default") {
+    if (is_lenient || is_absent) && !is_needed && !has(field, "serde", "default") {
         field.attrs.push(parse_quote!(#[serde(default)]));
     }
     if is_absent {
@@ -47,6 +46,13 @@ fn describe(field: &mut Field, is_lenient: bool) {
     } else if !has(field, "schema", "required") {
         field.attrs.push(parse_quote!(#[schema(required)]));
     }
+}
+
+/// Removes an attribute that only this macro knows. Returns whether it was there.
+fn take(field: &mut Field, name: &str) -> bool {
+    let len = field.attrs.len();
+    field.attrs.retain(|attribute| !attribute.path().is_ident(name));
+    field.attrs.len() < len
 }
 
 /// Whether an attribute of this name has this word.

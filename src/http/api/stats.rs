@@ -72,13 +72,8 @@ pub async fn show(state: StateData, Caller(by): Caller, query: web::Query<Query>
     }
     if !is_self_only {
         let mut others = replicas::ask_others(&request, ANSWER_BYTES_MAX).await;
-        for (replica, other) in others.parse::<Stats>() {
-            // Each counts itself: this one has another form of statistics.
-            if other.replicas == 0 {
-                others.partial.push(replica.to_string());
-            } else {
-                answer.merge(&other);
-            }
+        for (_, other) in others.parse() {
+            answer.merge(&other);
         }
         answer.partial = others.partial;
     }
