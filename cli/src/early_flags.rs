@@ -12,15 +12,23 @@ const SWITCHES: [&str; 2] = ["insecure", "json"];
 /// How many arguments in front of the command are such flags and their values.
 fn len(args: &[OsString]) -> usize {
     let mut len = 0;
-    while let Some(flag) = args.get(1 + len).and_then(|arg| arg.to_str()?.strip_prefix("--")) {
-        let (name, has_value) = flag.split_once('=').map_or((flag, false), |(name, _)| (name, true));
+    while let Some((name, value)) = args.get(1 + len).and_then(split) {
         len += match name {
-            _ if WITH_VALUE.contains(&name) => 2 - usize::from(has_value),
+            _ if WITH_VALUE.contains(&name) => 2 - usize::from(value.is_some()),
             _ if SWITCHES.contains(&name) => 1,
             _ => break,
         };
     }
     len
+}
+
+/// The name of a flag, and the value that is written with it.
+fn split(arg: &OsString) -> Option<(&str, Option<&str>)> {
+    let flag = arg.to_str()?.strip_prefix("--")?;
+    Some(
+        flag.split_once('=')
+            .map_or((flag, None), |(name, value)| (name, Some(value))),
+    )
 }
 
 /// Moves such flags behind the command. One that a flag behind the command overrides is left out: the nearer one wins.
@@ -37,8 +45,8 @@ pub fn move_behind_command(args: &mut Vec<OsString>) -> Result<usize, CliError> 
     let mut before = args.drain(1..=len).collect::<Vec<_>>().into_iter();
     let mut moved = Vec::new();
     while let Some(flag) = before.next() {
-        let value = match flag.to_str().and_then(|flag| flag.strip_prefix("--")) {
-            Some(name) if WITH_VALUE.contains(&name) => before.next(),
+        let value = match split(&flag) {
+            Some((name, None)) if WITH_VALUE.contains(&name) => before.next(),
             _ => None,
         };
         let behind = args.iter().skip(2).take_while(|arg| *arg != "--");
@@ -57,8 +65,7 @@ pub fn move_behind_command(args: &mut Vec<OsString>) -> Result<usize, CliError> 
 
 /// What a flag decides. Two flags say which broker, two say with which key.
 fn question_of(arg: &OsString) -> Option<&str> {
-    let name = arg.to_str()?.strip_prefix("--")?;
-    Some(match name.split_once('=').map_or(name, |(name, _)| name) {
+    Some(match split(arg)?.0 {
         "context" => "url",
         "key-file" => "key",
         name => name,
@@ -73,12 +80,7 @@ pub fn check(program: &Command, args: &[OsString], moved: usize) -> Result<(), C
     let Some(command) = args.get(1).and_then(|name| program.find_subcommand(name)) else {
         return Ok(());
     };
-    let flags = args
-        .iter()
-        .skip(2)
-        .take(moved)
-        .filter_map(|arg| arg.to_str()?.strip_prefix("--"));
-    let mut names = flags.map(|flag| flag.split('=').next().unwrap_or_default());
+    let mut names = args.iter().skip(2).take(moved).filter_map(|arg| Some(split(arg)?.0));
     let unknown = names.find(|name| command.get_arguments().all(|arg| arg.get_long() != Some(name)));
     unknown.map_or(Ok(()), |flag| {
         let hint = match flag {
