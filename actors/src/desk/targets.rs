@@ -176,27 +176,13 @@ impl Work {
         let put = |before| store.put_if(Table::Targets, key_of(target), before, record.clone());
         let mut kept = put(before).await?;
         if kept == RecordPut::Full {
-            self.forget_former_targets().await?;
+            // Cursors of targets that the configuration no longer has.
+            let targets = &self.shared().settings.targets;
+            let is_kept = |key: &[u8]| targets.iter().any(|target| target.id().as_bytes() == key);
+            store.retain(Table::Targets, is_kept).await?;
             kept = put(absent()).await?;
         }
         Ok(kept == RecordPut::Stored)
-    }
-
-    /// Removes the cursors of targets that the configuration no longer has.
-    async fn forget_former_targets(&self) -> Result<(), StoreError> {
-        let store = self.changes().store();
-        for key in store.keys(Table::Targets, Vec::new()).await? {
-            if !self
-                .shared()
-                .settings
-                .targets
-                .iter()
-                .any(|target| key_of(&**target) == key)
-            {
-                store.remove(Table::Targets, key, Before::Any).await?;
-            }
-        }
-        Ok(())
     }
 
     /// Sends one event. None: there is nothing to send.

@@ -129,18 +129,10 @@ impl KeptLists {
     pub async fn retain(&self, backends: BTreeSet<BackendName>) {
         self.allow(backends.clone());
         let _turn = self.turn.lock().await;
-        if let Err(error) = self.forget_others(&backends).await {
+        let is_kept = |key: &[u8]| backends.iter().any(|backend| backend.as_str().as_bytes() == key);
+        if let Err(error) = self.store.retain(Table::BackendLists, is_kept).await {
             tracing::debug!(project = %self.project, %error, "the lists of removed backends cannot be forgotten yet");
         }
-    }
-
-    async fn forget_others(&self, backends: &BTreeSet<BackendName>) -> Result<(), StoreError> {
-        for key in self.store.keys(Table::BackendLists, Vec::new()).await? {
-            if !backends.iter().any(|backend| backend.as_str().as_bytes() == key) {
-                self.store.remove(Table::BackendLists, key, Before::Any).await?;
-            }
-        }
-        Ok(())
     }
 
     /// Logs the first of a row of errors.

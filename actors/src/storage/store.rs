@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{
     claims::ClaimStore,
     dead_letters::DeadLetterStore,
-    error::Op,
+    error::{Op, StoreError},
     events::EventStore,
     inboxes::{Acknowledge, Acknowledged, InboxStore, Lease},
     questions::QuestionStore,
@@ -77,6 +77,19 @@ impl dyn Store {
     /// Removes a record if what is stored is `before`.
     pub fn remove(&self, table: Table, key: Vec<u8>, before: Before) -> Op<RecordPut> {
         self.put_if(table, key, before, None)
+    }
+
+    /// Removes the records of a table whose keys are not kept.
+    ///
+    /// # Errors
+    /// The store fails; some may have been removed then.
+    pub async fn retain(&self, table: Table, is_kept: impl Fn(&[u8]) -> bool) -> Result<(), StoreError> {
+        for key in self.keys(table, Vec::new()).await? {
+            if !is_kept(&key) {
+                self.remove(table, key, Before::Any).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The status of a message for each recipient; None for an unknown message, or one whose receipt is forgotten.
