@@ -10,7 +10,7 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -18,6 +18,7 @@ use std::{
 use actors::{
     clock::Now,
     faults,
+    locked::RwLocked,
     storage::{
         StoreError,
         disk::{DiskSettings, DiskSpace, DiskStorage, Engine, EngineReader, Record, ScanVisitor},
@@ -71,13 +72,13 @@ pub fn open(folder: &Path, settings: DiskSettings, now: Now) -> io::Result<DiskS
 /// The database, for the thread that writes and for those that read.
 struct OpenDatabase {
     /// None when it could not be opened again after an error.
-    open: RwLock<Option<(Database, Keyspace)>>,
+    open: RwLocked<Option<(Database, Keyspace)>>,
 }
 
 impl OpenDatabase {
     /// Runs an operation on the open database, which is not opened again meanwhile.
     fn with<T>(&self, operation: impl FnOnce(&Database, &Keyspace) -> fjall::Result<T>) -> Result<T, StoreError> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = self.open.read();
         let Some((database, records)) = &*open else {
             let text = "the folder could not be opened again".to_owned();
             return Err(StoreError::Unreachable(text));
@@ -128,7 +129,7 @@ impl DataFolder {
         Ok(Self {
             path: path.to_owned(),
             database: Arc::new(OpenDatabase {
-                open: RwLock::new(Some(database)),
+                open: RwLocked::new(Some(database)),
             }),
             compaction: None,
             _lock: lock,
@@ -147,7 +148,7 @@ impl Drop for DataFolder {
     /// Closes the database, even if a reader still has its handle, so that the folder can be opened again afterwards.
     fn drop(&mut self) {
         self.join_compaction();
-        *self.database.open.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.database.open.write() = None;
     }
 }
 
@@ -176,7 +177,7 @@ impl Engine for DataFolder {
 
     fn reopen(&mut self) -> Result<(), StoreError> {
         self.join_compaction();
-        let mut open = self.database.open.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.database.open.write();
         // The old database holds a lock of its own.
         *open = None;
         let opened = open_database(&self.path.join(RECORDS_FOLDER));

@@ -76,7 +76,7 @@ const ACTORS: Layers = &[
     ("metrics", &["locked", "model"]),
     ("negotiate", &["model"]),
     ("bridge", &["metrics", "model"]),
-    ("storage", &["bridge", "clock", "metrics", "model", "idle"]),
+    ("storage", &["bridge", "clock", "idle", "locked", "metrics", "model"]),
     ("supervise", &["backoff", "clock", "metrics", "model"]),
     (
         "gateway",

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     future::ready,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
 
 use super::{
@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     clock::Now,
+    locked::Locked,
     model::{AuditEntry, AuditQuery, ProjectEvent, ProjectId, ProjectRecord},
 };
 
@@ -22,8 +23,8 @@ pub struct MemoryStorage {
     limits: StoreLimits,
     /// Why this storage replaces another one.
     fallback_reason: Option<String>,
-    stores: Mutex<HashMap<ProjectId, Arc<LocalStore<MemoryCommit>>>>,
-    system: Mutex<SystemState>,
+    stores: Locked<HashMap<ProjectId, Arc<LocalStore<MemoryCommit>>>>,
+    system: Locked<SystemState>,
 }
 
 impl MemoryStorage {
@@ -49,7 +50,7 @@ impl MemoryStorage {
 
 impl MemoryStorage {
     fn run<T: Send + 'static>(&self, operation: impl FnOnce(&mut SystemState) -> T) -> Op<T> {
-        let answer = operation(&mut self.system.lock().unwrap_or_else(PoisonError::into_inner));
+        let answer = operation(&mut self.system.lock());
         Box::pin(ready(Ok(answer)))
     }
 }
@@ -74,12 +75,12 @@ impl Storage for MemoryStorage {
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = self.stores.lock();
         if let Some(store) = stores.get(project) {
             return store.clone();
         }
         let state = ProjectState::new(project.clone(), &self.limits);
-        let store = Arc::new(LocalStore(MemoryCommit(Mutex::new(state))));
+        let store = Arc::new(LocalStore(MemoryCommit(Locked::new(state))));
         stores.insert(project.clone(), store.clone());
         store
     }
@@ -97,10 +98,7 @@ impl Storage for MemoryStorage {
     }
 
     fn clear_project(&self, project: ProjectId) -> Op<()> {
-        self.stores
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&project);
+        self.stores.lock().remove(&project);
         Box::pin(ready(Ok(())))
     }
 
@@ -119,11 +117,11 @@ impl Storage for MemoryStorage {
 /// The state of one project, of which nothing is kept elsewhere. Carries out each operation before it returns, under
 /// the one lock of the project; the future only carries the answer.
 #[derive(Debug)]
-struct MemoryCommit(Mutex<ProjectState>);
+struct MemoryCommit(Locked<ProjectState>);
 
 impl MemoryCommit {
     fn state(&self) -> MutexGuard<'_, ProjectState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

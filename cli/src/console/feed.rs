@@ -2,11 +2,12 @@
 //! process.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use actors::backoff::{Backoff, random};
+use actors::locked::Locked;
 use rest::desk::Desk;
 use rest::messages::PersonsMessages;
 use rest::questions::{Question, Questions};
@@ -113,7 +114,7 @@ struct Link {
     console: Option<String>,
 }
 
-type SharedLink = Arc<Mutex<Link>>;
+type SharedLink = Arc<Locked<Link>>;
 
 /// The way to the broker. Updates go to the function that [`Feed::start`] takes; dropping the feed ends the thread that
 /// carries out commands, once all are carried out.
@@ -162,7 +163,7 @@ fn follow(place: &Place, caller: &Caller, link: &SharedLink, take: &impl Take) {
             .and_then(|access| stream(access, caller, link, take, &mut attempt).map_err(|error| error.line));
         // The last commands are still carried out after the program has ended.
         let Err(reason) = outcome else { return };
-        *link.lock().unwrap_or_else(PoisonError::into_inner) = Link::default();
+        *link.lock() = Link::default();
         attempt += 1;
         if !take(Update::Lost { reason, attempt }) {
             return;
@@ -191,7 +192,7 @@ fn stream(
             _ => {}
         }
     };
-    *link.lock().unwrap_or_else(PoisonError::into_inner) = Link {
+    *link.lock() = Link {
         client: Some(client.clone()),
         console: desk.console.clone(),
     };
@@ -247,7 +248,7 @@ fn carry_out(commands: &Receiver<Command>, link: &SharedLink, take: &impl Take) 
             continue;
         }
         let (client, console) = {
-            let link = link.lock().unwrap_or_else(PoisonError::into_inner);
+            let link = link.lock();
             (link.client.clone(), link.console.clone())
         };
         let outcome = match client {

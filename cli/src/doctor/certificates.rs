@@ -1,13 +1,8 @@
 //! The certificates of the servers that the broker reaches over TLS, and the authorities that it trusts.
 
-use std::{
-    fmt,
-    net::TcpStream,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, net::TcpStream, sync::Arc, time::Duration};
 
-use actors::clock::rfc3339_text;
+use actors::{clock::rfc3339_text, locked::Locked};
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme,
     client::{
@@ -181,7 +176,7 @@ fn verdict(server: &TlsServer) -> Result<Verdict, String> {
     let inner = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
     let judge = Arc::new(Judge {
         inner: inner.map_err(|error| error.to_string())?,
-        verdict: Mutex::default(),
+        verdict: Locked::default(),
     });
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -193,7 +188,7 @@ fn verdict(server: &TlsServer) -> Result<Verdict, String> {
     let mut tls = ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())?;
     let mut tcp = connect_tcp(&server.host, server.port, TIMEOUT).map_err(|error| error.to_string())?;
     let shaken = shake_hands(&mut tls, &mut tcp);
-    let verdict = judge.verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let verdict = judge.verdict.lock().take();
     // A server may refuse a client without a certificate after it has shown its own.
     verdict.ok_or_else(|| shaken.err().unwrap_or_else(|| "it shows none".to_owned()))
 }
@@ -209,7 +204,7 @@ fn shake_hands(tls: &mut ClientConnection, tcp: &mut TcpStream) -> Result<(), St
 #[derive(Debug)]
 struct Judge {
     inner: Arc<WebPkiServerVerifier>,
-    verdict: Mutex<Option<Verdict>>,
+    verdict: Locked<Option<Verdict>>,
 }
 
 impl ServerCertVerifier for Judge {
@@ -232,7 +227,7 @@ impl ServerCertVerifier for Judge {
             (None, Some(Verdict::Expired(at))) => Verdict::ExpiresSoon(at),
             (None, _) => Verdict::Valid,
         };
-        *self.verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(verdict);
+        *self.verdict.lock() = Some(verdict);
         Ok(ServerCertVerified::assertion())
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
 
 use super::{
@@ -15,6 +15,7 @@ use super::{
     records,
 };
 use crate::{
+    locked::Locked,
     model::ProjectId,
     storage::state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
@@ -28,8 +29,8 @@ pub struct DiskState {
     pub commits: Commits,
     /// Reads event logs.
     pub events: EventReader,
-    system: Mutex<DiskSystem>,
-    projects: Mutex<Projects>,
+    system: Locked<DiskSystem>,
+    projects: Locked<Projects>,
 }
 
 /// The project records and the audit log, with their changes.
@@ -55,8 +56,8 @@ impl DiskState {
             limits,
             commits: Commits::default(),
             events: EventReader::new(reader),
-            system: Mutex::default(),
-            projects: Mutex::default(),
+            system: Locked::default(),
+            projects: Locked::default(),
         }
     }
 
@@ -93,11 +94,11 @@ impl DiskState {
 
     /// Locks the project records and the audit log.
     pub fn system(&self) -> MutexGuard<'_, DiskSystem> {
-        self.system.lock().unwrap_or_else(PoisonError::into_inner)
+        self.system.lock()
     }
 
     /// Locks the list of projects.
     pub fn projects(&self) -> MutexGuard<'_, Projects> {
-        self.projects.lock().unwrap_or_else(PoisonError::into_inner)
+        self.projects.lock()
     }
 }

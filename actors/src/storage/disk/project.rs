@@ -1,18 +1,21 @@
 //! The state of one project with the recorder of its changes.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use super::recorder::Recorder;
-use crate::storage::{StoreError, state::project::ProjectState};
+use crate::{
+    locked::Locked,
+    storage::{StoreError, state::project::ProjectState},
+};
 
 /// The state of a project, shared by all stores that are open on it.
 #[derive(Debug)]
-pub struct DiskProject(Mutex<ProjectState<Recorder>>);
+pub struct DiskProject(Locked<ProjectState<Recorder>>);
 
 impl DiskProject {
     /// A project with this state.
     pub fn new(state: ProjectState<Recorder>) -> Self {
-        Self(Mutex::new(state))
+        Self(Locked::new(state))
     }
 
     /// The space of the project on the disk.
@@ -40,6 +43,6 @@ impl DiskProject {
 
     /// Locks the state.
     pub fn state(&self) -> MutexGuard<'_, ProjectState<Recorder>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -355,7 +355,7 @@ fn projects_share_the_memory_of_the_broker() {
 
 /// Collects the log.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+struct Log(Arc<std::sync::Mutex<Vec<String>>>);
 
 impl Subscriber for Log {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
