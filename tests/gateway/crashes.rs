@@ -171,6 +171,8 @@ fn a_killed_keeper_leaves_no_program_and_the_backend_is_started_again() {
     let client = gateway.legacy();
     let program = client.gets("fake__pid", json!({}))["pid"].as_u64().unwrap();
     let waiting = client.begins_call("fake__never", &json!({}));
+    // A call that the backend has not got would go to the next instance.
+    gateway.awaits_line("fake", "never answers");
     for keeper in gateway.keepers() {
         let killed = std::process::Command::new("kill")
             .args(["-9", &keeper.to_string()])

@@ -275,6 +275,16 @@ impl Gateway {
         json!({"command": fake_backend().display().to_string(), "args": flags, "env": {MARKER: self.marker}})
     }
 
+    /// Waits until a backend has written a line with this text, which shows that a call has reached it.
+    pub fn awaits_line(&self, backend: &str, text: &str) {
+        eventually("the call has reached the backend", || {
+            let log = self
+                .asks_backends("GET", &format!("/{backend}/log"), &Value::Null)
+                .json();
+            log.to_string().contains(text).then_some(())
+        });
+    }
+
     /// A request of an administrator of the project `default` about backends.
     pub fn asks_backends(&self, method: &str, path: &str, body: &Value) -> Response {
         self.rest_with(&[], method, &format!("/api/v1/backends{path}"), body)

@@ -43,14 +43,6 @@ fn is_asking(client: &Agent) -> (Value, Value) {
     (call, question["id"].clone())
 }
 
-/// Waits until the backend has written a line to stderr.
-fn awaits_line(gateway: &Gateway, text: &str) {
-    eventually("the call has reached the backend", || {
-        let log = gateway.asks_backends("GET", "/old/log", &Value::Null).json();
-        log.to_string().contains(text).then_some(())
-    });
-}
-
 fn is_answered(client: &Agent, (call, question): (Value, Value)) {
     client
         .wire
@@ -230,7 +222,7 @@ fn a_cancelled_call_that_goes_on_asks_nobody_else() {
     let (pid, _) = told(&first);
     let cancelled = first.begins_call("old__ask_when_cancelled", &json!({"method": "elicitation/create"}));
     let waiting = second.begins_call("old__told", &json!({}));
-    awaits_line(&gateway, "waits to be cancelled");
+    gateway.awaits_line("old", "waits to be cancelled");
     first.wire.cancels(&cancelled);
     // Its late answer frees the instance.
     let told = second.wire.answer_to(&waiting).unwrap();
@@ -253,7 +245,7 @@ fn an_instance_whose_cancelled_call_does_not_end_is_ended() {
         let (first, second) = (client(&gateway, forms()), client(&gateway, forms()));
         let (pid, _) = told(&first);
         let cancelled = first.begins_call("old__never", &json!({}));
-        awaits_line(&gateway, "never answers");
+        gateway.awaits_line("old", "never answers");
         first.wire.cancels(&cancelled);
         let (other, _) = told(&second);
         assert_ne!(other, pid);
