@@ -9,6 +9,7 @@ mod error;
 mod event;
 mod ids;
 mod key;
+mod lens;
 mod mail;
 mod message;
 mod page;
@@ -38,6 +39,7 @@ pub use event::{
 };
 pub use ids::{ConnectionId, MessageId, ProjectId, QuestionId, ReplicaId, SessionId, SessionName, UNSET_ID};
 pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, KeyStatus, Owner, Scope};
+pub use lens::LensRecord;
 pub use mail::{MAIL_NAMES_MAX, MailSummary};
 pub use message::{
     Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, EnvelopeFragments, EnvelopeSummary, HOPS_MAX, Headers,

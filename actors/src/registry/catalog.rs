@@ -5,7 +5,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use semver::{BuildMetadata, Version, VersionReq};
@@ -15,7 +18,7 @@ use crate::{
     model::{BrokerError, Pattern, ProtocolName, ProtocolRecord},
 };
 
-use super::schema::Schema;
+use super::{lenses::Lenses, schema::Schema};
 
 /// A registered protocol with its compiled schema.
 #[derive(Debug)]
@@ -121,13 +124,22 @@ impl DiscoverPage {
 /// Versions that differ only in build metadata are the same version (semver 2.0.0, section 10): the second is refused
 /// as a duplicate, and either spelling finds the first.
 #[derive(Clone, Debug, Default)]
-pub struct Catalog(Arc<RwLocked<CatalogIndex>>);
+pub struct Catalog(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    index: RwLocked<CatalogIndex>,
+    /// Some protocol has lenses. Projects without lenses pay one branch for each message.
+    has_lenses: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct CatalogIndex {
     /// By name, then by the text of the version without build metadata, which is what a message names.
     by_name: HashMap<ProtocolName, HashMap<Box<str>, Arc<Protocol>>>,
     ordered: BTreeMap<(ProtocolName, Version), Arc<Protocol>>,
+    /// The lenses of each protocol that has some.
+    lenses: HashMap<ProtocolName, Arc<Lenses>>,
     /// Approximate bytes of the compiled schemas.
     bytes_len: usize,
 }
@@ -142,7 +154,7 @@ impl Catalog {
     /// one in the catalog.
     pub fn insert(&self, protocol: Arc<Protocol>) -> Arc<Protocol> {
         let record = Arc::clone(&protocol.record);
-        let mut shelves = self.0.write();
+        let mut shelves = self.0.index.write();
         let versions = shelves.by_name.entry(record.name.clone()).or_default();
         let text: Box<str> = precedence(&protocol.version_text).into();
         if let Some(there) = versions.get(&text) {
@@ -162,7 +174,7 @@ impl Catalog {
         let Ok(name) = ProtocolName::parse(name) else {
             return Vec::new();
         };
-        let shelves = self.0.read();
+        let shelves = self.0.index.read();
         let from = shelves.ordered.range((name.clone(), lowest_version())..);
         let mut versions: Vec<_> = from
             .take_while(|((own, _), _)| *own == name)
@@ -183,7 +195,27 @@ impl Catalog {
         if version.len() > text.len() && BuildMetadata::new(&version[text.len() + 1..]).is_err() {
             return None;
         }
-        self.0.read().by_name.get(name)?.get(text).cloned()
+        self.0.index.read().by_name.get(name)?.get(text).cloned()
+    }
+
+    /// The lenses of a protocol; None without any.
+    #[must_use]
+    pub fn lenses(&self, name: &str) -> Option<Arc<Lenses>> {
+        if !self.0.has_lenses.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.0.index.read().lenses.get(name).cloned()
+    }
+
+    /// Replaces the lenses of a protocol by these.
+    pub fn set_lenses(&self, name: &ProtocolName, lenses: Lenses) {
+        let mut index = self.0.index.write();
+        if lenses.registered().is_empty() {
+            index.lenses.remove(name);
+        } else {
+            index.lenses.insert(name.clone(), Arc::new(lenses));
+        }
+        self.0.has_lenses.store(!index.lenses.is_empty(), Ordering::Relaxed);
     }
 
     /// A page of protocols.
@@ -203,7 +235,7 @@ impl Catalog {
                 .map_or(Bound::Unbounded, |name| Bound::Included((name, lowest_version()))),
         };
         let wanted = |protocol: &&Arc<Protocol>| query.matches(&protocol.record);
-        let shelves = self.0.read();
+        let shelves = self.0.index.read();
         let mut found = shelves
             .ordered
             .range((start, Bound::Unbounded))
@@ -223,7 +255,7 @@ impl Catalog {
     /// The number of protocols.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.read().ordered.len()
+        self.0.index.read().ordered.len()
     }
 
     /// True if the project has no protocol.
@@ -235,7 +267,7 @@ impl Catalog {
     /// Approximate bytes of the compiled schemas.
     #[must_use]
     pub fn bytes_len(&self) -> usize {
-        self.0.read().bytes_len
+        self.0.index.read().bytes_len
     }
 }
 

@@ -6,12 +6,14 @@ mod actor;
 pub mod builtin;
 mod catalog;
 mod compiler;
+mod lenses;
 mod messages;
 mod schema;
 
 pub use actor::Registry;
 pub use catalog::{Catalog, DiscoverPage, DiscoverQuery, Protocol};
 pub(crate) use compiler::Compiler;
+pub use lenses::{Lenses, RegisteredLens};
 #[cfg(feature = "faults")]
 pub use messages::PanicRegistry;
 pub use messages::RegisteredProtocol;

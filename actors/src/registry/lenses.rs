@@ -1,0 +1,88 @@
+//! The lenses of one protocol, ready to be used, and the paths that they make.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use lens::{Edge, Plan};
+use semver::Version;
+
+use crate::{locked::Locked, model::LensRecord};
+
+/// Paths that are kept for one protocol. Beyond this all are searched for again.
+const PLANS_LEN_MAX: usize = 1024;
+
+/// A lens with its compiled operations.
+#[derive(Clone, Debug)]
+pub struct RegisteredLens {
+    pub record: Arc<LensRecord>,
+    pub compiled: Arc<lens::Compiled>,
+}
+
+/// The paths from one version, by the versions that a recipient declares.
+type PlansFrom = HashMap<BTreeSet<Version>, Option<Arc<Plan>>>;
+
+/// The lenses between the versions of one protocol. They never change: with a change of a lens the catalog gets new ones.
+#[derive(Debug, Default)]
+pub struct Lenses {
+    registered: Vec<RegisteredLens>,
+    edges: Vec<Edge>,
+    plans: Locked<(usize, HashMap<Version, PlansFrom>)>,
+}
+
+impl Lenses {
+    /// Lenses that are ordered by their versions.
+    #[must_use]
+    pub fn new(mut registered: Vec<RegisteredLens>) -> Self {
+        registered.sort_by(|a, b| (&a.record.to, &a.record.from).cmp(&(&b.record.to, &b.record.from)));
+        let edge = |lens: &RegisteredLens| Edge {
+            from: lens.record.from.clone(),
+            to: lens.record.to.clone(),
+            direction: lens.record.direction,
+            compiled: Arc::clone(&lens.compiled),
+        };
+        Self {
+            edges: registered.iter().map(edge).collect(),
+            registered,
+            plans: Locked::default(),
+        }
+    }
+
+    /// All lenses, by `to`, then by `from`.
+    #[must_use]
+    pub fn registered(&self) -> &[RegisteredLens] {
+        &self.registered
+    }
+
+    /// The lens of this pair of versions.
+    #[must_use]
+    pub fn of_pair(&self, from: &Version, to: &Version) -> Option<&RegisteredLens> {
+        let is_pair = |lens: &&RegisteredLens| {
+            lens.record.from.cmp_precedence(from).is_eq() && lens.record.to.cmp_precedence(to).is_eq()
+        };
+        self.registered.iter().find(is_pair)
+    }
+
+    /// The best path from a version to one of the declared ones; None if no lenses lead there. A path is empty if `from` is
+    /// declared. As long as the lenses are the same, the same versions get the same path.
+    #[must_use]
+    pub fn plan(&self, from: &Version, declared: &BTreeSet<Version>) -> Option<Arc<Plan>> {
+        let (len, plans) = &mut *self.plans.lock();
+        if let Some(known) = plans.get(from).and_then(|plans| plans.get(declared)) {
+            return known.clone();
+        }
+        if *len == PLANS_LEN_MAX {
+            plans.clear();
+            *len = 0;
+        }
+        let accepted: Vec<_> = declared.iter().cloned().collect();
+        let plan = Plan::find(&self.edges, from, &accepted).map(Arc::new);
+        plans
+            .entry(from.clone())
+            .or_default()
+            .insert(declared.clone(), plan.clone());
+        *len += 1;
+        plan
+    }
+}
