@@ -3,6 +3,7 @@
 mod sorted;
 
 use std::{
+    any::Any,
     borrow::{Borrow, Cow},
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound,
@@ -13,7 +14,7 @@ use crate::{
     clock::Now,
     locked::RwLocked,
     model::{CapabilityFilter, PresenceTimeouts, ProtocolName, SessionId, SessionName, SessionRecord, SessionStatus},
-    session::Member,
+    session::{Member, Nudge},
 };
 
 pub use sorted::{SessionOrder, SessionSort, SortKey, SortedPage, SortedPlace};
@@ -137,6 +138,20 @@ impl Directory {
     /// The session with this id.
     pub fn by_id(&self, id: SessionId) -> Option<Arc<Member>> {
         self.members.read().by_id.get(&id).cloned()
+    }
+
+    /// Has a session look into its inbox. An actor that was given up meanwhile has a successor. One whose mailbox is full
+    /// looks anyway.
+    pub fn nudge(&self, member: &Member, barrier: Option<Arc<dyn Any + Send + Sync>>) {
+        let nudge = |member: &Member| {
+            let barrier = barrier.clone();
+            member.address.tell(Nudge { barrier })
+        };
+        if nudge(member).is_err()
+            && let Some(successor) = self.by_id(member.record.id)
+        {
+            let _ = nudge(&successor);
+        }
     }
 
     /// The session with this name.

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{
     changes::{Attempt, NoticeFrom, QuestionChanges, until},
-    shared::{DeskShared, Todo},
+    shared::Todo,
     state::{Effect, Plan},
 };
 #[cfg(feature = "faults")]
@@ -36,13 +36,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(300);
 
 /// The desk of one project.
 pub struct Desk {
-    work: Arc<Work>,
+    questions: Arc<QuestionChanges>,
     metrics: Arc<ActorMetrics>,
-}
-
-/// What the tasks of the actor work on.
-pub(super) struct Work {
-    changes: Arc<QuestionChanges>,
 }
 
 /// What the last exchange has said of the own consoles.
@@ -56,15 +51,13 @@ impl Desk {
     /// Starts the desk of a project. `on_give_up` runs if it panics too often.
     pub(crate) fn start(
         project: &ProjectId,
-        changes: &Arc<QuestionChanges>,
+        questions: &Arc<QuestionChanges>,
         restarts: RestartPolicy,
         on_give_up: impl FnOnce() + 'static,
     ) -> Address<Self> {
         let metrics = ActorMetrics::new("desk", project.as_str());
         supervise::start(Arc::clone(&metrics), restarts, on_give_up, |_| Self {
-            work: Arc::new(Work {
-                changes: Arc::clone(changes),
-            }),
+            questions: Arc::clone(questions),
             metrics,
         })
     }
@@ -74,19 +67,19 @@ impl Actor for Desk {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        self.work.shared().reload();
-        let questions = Arc::clone(&self.work);
+        self.questions.shared().reload();
+        let questions = Arc::clone(&self.questions);
         let run = async move { questions.keep_questions().await };
         ctx.spawn(wrap_future(run).map(|(), desk: &mut Self, ctx| {
             // The project has ended.
             desk.metrics.mark_finished();
             ctx.stop();
         }));
-        let yaps = Arc::clone(&self.work);
+        let yaps = Arc::clone(&self.questions);
         ctx.spawn(wrap_future(async move { yaps.keep_yaps().await }));
-        for target in self.work.shared().settings.targets.iter().cloned() {
-            let work = Arc::clone(&self.work);
-            ctx.spawn(wrap_future(async move { work.keep_target(target).await }));
+        for target in self.questions.shared().settings.targets.iter().cloned() {
+            let questions = Arc::clone(&self.questions);
+            ctx.spawn(wrap_future(async move { questions.keep_target(target).await }));
         }
     }
 }
@@ -94,7 +87,7 @@ impl Actor for Desk {
 impl Supervised for Desk {
     fn restarting(&mut self, _: &mut Context<Self>) {
         let event = ProjectEvent::restarted(ActorKind::Desk);
-        self.work.changes.store().record(event, now());
+        self.questions.store().record(event, now());
     }
 }
 
@@ -113,15 +106,8 @@ impl Handler<Envelope<PanicDesk>> for Desk {
     }
 }
 
-impl Work {
-    pub(super) fn shared(&self) -> &Arc<DeskShared> {
-        self.changes.shared()
-    }
-
-    pub(super) fn changes(&self) -> &QuestionChanges {
-        &self.changes
-    }
-
+/// The tasks of the actor.
+impl QuestionChanges {
     /// Keeps offers, claims and expiries current until the project ends.
     async fn keep_questions(&self) {
         let mut published = Published::default();
@@ -155,7 +141,7 @@ impl Work {
             }
             let exchange_ms = self.exchange(published).await?;
             let now = now();
-            let Plan { effects, next_ms } = self.shared().state().plan(now);
+            let Plan { effects, next_ms } = self.shared().lock().state.plan(now);
             self.shared().publish_summary(now);
             if effects.is_empty() {
                 return Ok([next_ms, exchange_ms].into_iter().flatten().min());
@@ -177,14 +163,12 @@ impl Work {
             askers_gone,
             answers_read,
             reload,
-            ..
         } = todo;
         let left = |questions, askers_gone, reload| Todo {
             questions,
             askers_gone,
             answers_read: answers_read.clone(),
             reload,
-            yaps: false,
         };
         let mut gone = askers_gone.clone();
         if reload {
@@ -195,7 +179,7 @@ impl Work {
         }
         if !questions.is_empty() {
             let ids: Vec<_> = questions.iter().copied().collect();
-            match self.changes.store().questions(ids.clone()).await {
+            match self.store().questions(ids.clone()).await {
                 Ok(read) => {
                     let now = now();
                     for (id, question) in ids.into_iter().zip(read) {
@@ -226,25 +210,25 @@ impl Work {
         if ids.is_empty() {
             return Ok(());
         }
-        for question in self.changes.store().questions(ids).await?.into_iter().flatten() {
+        for question in self.store().questions(ids).await?.into_iter().flatten() {
             let deleted = question.answer_deleted(now());
-            self.changes.store_once(&question, deleted, NoticeFrom::None).await?;
+            self.store_once(&question, deleted, NoticeFrom::None).await?;
         }
         Ok(())
     }
 
-    /// Reads all open questions. Adds those to `questions` that are open here only, and returns the askers that have ended.
+    /// Reads all open questions. Adds those to `questions` that are to be read one by one, and returns the askers that have
+    /// ended.
     async fn load(&self, questions: &mut BTreeSet<QuestionId>) -> Result<Vec<SessionId>, StoreError> {
         let asked = now();
-        let open = self.changes.store().open_questions().await?;
+        let open = self.store().open_questions().await?;
         let askers: BTreeSet<_> = open.iter().map(|question| question.asker.session).collect();
-        let (_, gone) = self.shared().replace(open, asked, now());
-        questions.extend(gone);
+        questions.extend(self.shared().replace(open, asked, now()));
         let unknown = askers
             .into_iter()
-            .filter(|session| self.changes.directory().by_id(*session).is_none());
+            .filter(|session| self.directory().by_id(*session).is_none());
         let found = stream::iter(unknown).map(|session| async move {
-            let found = self.changes.store().find_session(SessionKey::Id(session)).await?;
+            let found = self.store().find_session(SessionKey::Id(session)).await?;
             Ok::<_, StoreError>(found.is_none().then_some(session))
         });
         let found: Vec<_> = found.buffer_unordered(CONCURRENT_OPS_MAX).collect().await;
@@ -254,7 +238,7 @@ impl Work {
 
     async fn cancel_questions_of(&self, session: SessionId) -> Result<(), StoreError> {
         for id in self.shared().questions_of(session) {
-            let cancelled = self.changes.change(id, NoticeFrom::None, |question, now| {
+            let cancelled = self.change(id, NoticeFrom::None, |question, now| {
                 Ok(question.cancelled(None, Some(ASKER_GONE.to_owned()), now)?)
             });
             // Any other error says that it is closed or forgotten already.
@@ -267,11 +251,11 @@ impl Work {
 
     /// Tells other replicas the consoles of this one, and learns theirs. Returns when to do so again.
     async fn exchange(&self, published: &mut Published) -> Result<Option<u64>, StoreError> {
-        if !self.changes.store().is_shared() {
+        if !self.store().is_shared() {
             return Ok(None);
         }
         let begun = now();
-        let own = self.shared().state().own_records(begun);
+        let own = self.shared().lock().state.own_records(begun);
         let consoles: Vec<_> = own
             .iter()
             .map(|console| (console.id, console.is_paused, console.is_away))
@@ -283,8 +267,8 @@ impl Work {
         if consoles == published.consoles && begun.mono_ms < next_ms {
             return Ok(Some(next_ms));
         }
-        let all = self.changes.exchange_consoles(&own).await?;
-        self.shared().state().exchanged(&own, all, begun, now());
+        let all = self.exchange_consoles(&own).await?;
+        self.shared().lock().state.exchanged(&own, all, begun, now());
         published.at_ms = begun.mono_ms;
         let is_last = consoles.is_empty();
         published.consoles = consoles;
@@ -338,7 +322,7 @@ impl Work {
                 (question, next)
             }
         };
-        self.changes.store_once(&question, next, NoticeFrom::Broker).await
+        self.store_once(&question, next, NoticeFrom::Broker).await
     }
 
     /// Gives yaps their place when their time comes, until the project ends.
@@ -363,7 +347,7 @@ impl Work {
 
     /// Releases what is due. Returns when to look again.
     async fn release_yaps(&self, due_ms: Option<u64>) -> Result<Option<u64>, StoreError> {
-        let store = self.changes.store();
+        let store = self.store();
         if self.shared().last_yap().is_none() {
             let last = store.yaps(None, 1).await?;
             self.shared().begin_yaps(last.last().map_or(0, |yap| yap.seq));
@@ -391,7 +375,7 @@ impl Work {
             next_ms = released.next_in.map(|pause| now().mono_after(pause));
             self.show(&released.released).await?;
         }
-        if self.shared().take_yaps_todo() {
+        if self.shared().take_yaps_behind() {
             self.show_missing().await?;
         }
         Ok([next_ms, folded_ms].into_iter().flatten().min())
@@ -407,7 +391,7 @@ impl Work {
     }
 
     async fn show_missing(&self) -> Result<(), StoreError> {
-        let missing = self.changes.store().yaps(self.shared().last_yap(), YAPS_MAX).await?;
+        let missing = self.store().yaps(self.shared().last_yap(), YAPS_MAX).await?;
         self.shared().show_yaps(&missing, true);
         Ok(())
     }

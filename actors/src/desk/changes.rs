@@ -16,7 +16,6 @@ use crate::{
         Refusal, SessionName, SessionRecord,
     },
     policy::ProjectPolicy,
-    session::Nudge,
     storage::{Append, Appended, Audience, HeldClaim, OPEN_OF_SESSION_MAX, Store, StoreError, Updated},
 };
 
@@ -107,13 +106,13 @@ impl QuestionChanges {
     pub async fn summary(&self) -> Result<Arc<DeskSummary>, StoreError> {
         // A replica with consoles exchanges them anyway.
         let (begun, is_fresh) = {
-            let (state, now) = (self.shared.state(), now());
-            let has_own = state.own_consoles().next().is_some();
-            (now, has_own || state.is_exchange_within(CONSOLES_FRESH_FOR, now))
+            let (desk, now) = (self.shared.lock(), now());
+            let has_own = desk.state.own_consoles().next().is_some();
+            (now, has_own || desk.state.is_exchange_within(CONSOLES_FRESH_FOR, now))
         };
         if !is_fresh {
             let all = self.consoles().await?;
-            self.shared.state().exchanged(&[], all, begun, now());
+            self.shared.lock().state.exchanged(&[], all, begun, now());
         }
         Ok(self.shared.summary(now()))
     }
@@ -276,7 +275,7 @@ impl QuestionChanges {
         })
     }
 
-    /// As the router does for a message that it has appended.
+    /// Wakes the asker for the appended message.
     fn nudge_asker(&self, question: &Question, appended: &Appended) {
         self.counters.received(1);
         let Appended::Accepted { queue_len, refused, .. } = appended else {
@@ -293,8 +292,7 @@ impl QuestionChanges {
         {
             asker.shared.set_waiting(*queue_len);
             if asker.shared.wants_wakeup() {
-                // A session with a full mailbox looks into its inbox anyway.
-                let _ = asker.address.tell(Nudge { barrier: None });
+                self.directory.nudge(&asker, None);
             }
         }
     }

@@ -32,4 +32,4 @@ pub use requests::{
     AskedQuestion, NewQuestion, NewYap, QuestionCursor, QuestionFilter, QuestionPage, StateFilter, YapAccepted,
 };
 pub use shared::CONSOLES_MAX;
-pub(crate) use shared::DeskShared;
+pub(crate) use shared::{DeskShared, Watched};

@@ -2,10 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{
-        Arc, MutexGuard,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -26,24 +23,40 @@ use crate::{
 /// Consoles of one project at one replica.
 pub const CONSOLES_MAX: usize = 200;
 
-/// The desk of a project at this replica. No store is called under its locks.
+/// The desk of a project at this replica. No store is called under its lock.
 pub struct DeskShared {
     pub(super) settings: DeskSettings,
-    state: Locked<DeskState>,
-    consoles: AtomicUsize,
-    /// The questions that calls wait for. The value counts changes.
-    watched: Locked<HashMap<QuestionId, watch::Sender<u64>>>,
-    /// None when the project has ended.
-    events: Locked<Option<broadcast::Sender<DeskEvent>>>,
-    yaps: Locked<Yaps>,
-    last_summary: Locked<Arc<DeskSummary>>,
-    /// Wakes the actor.
+    desk: Locked<DeskData>,
+    /// Wakes the task that keeps questions.
     changed: Notify,
+    /// Wakes the task that keeps yaps.
     yaps_changed: Notify,
     /// Counts what may be a change of any question.
     any_change: watch::Sender<u64>,
-    is_closed: AtomicBool,
-    todo: Locked<Todo>,
+}
+
+/// What the lock of the desk guards.
+pub(super) struct DeskData {
+    pub state: DeskState,
+    /// The questions that calls wait for.
+    watched: HashMap<QuestionId, watch::Sender<Watched>>,
+    /// None when the project has ended.
+    events: Option<broadcast::Sender<DeskEvent>>,
+    yaps: Yaps,
+    last_summary: Arc<DeskSummary>,
+    todo: Todo,
+}
+
+/// What a call that waits for a question learns of it.
+#[derive(Clone, Debug, Default)]
+pub enum Watched {
+    /// Nothing yet.
+    #[default]
+    Unchanged,
+    /// Its record after a change.
+    Changed(Arc<Question>),
+    /// The store no longer has it.
+    Removed,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +66,8 @@ struct Yaps {
     due_ms: Option<u64>,
     /// The last yap that the feed has shown.
     last_seq: Option<u64>,
+    /// Other replicas may have released some.
+    may_be_behind: bool,
 }
 
 /// What the actor is to read again from the store.
@@ -64,8 +79,6 @@ pub(super) struct Todo {
     pub askers_gone: BTreeSet<SessionId>,
     /// Sensitive questions whose askers have the answer: it is deleted.
     pub answers_read: BTreeSet<QuestionId>,
-    /// Yaps may have been released by other replicas.
-    pub yaps: bool,
     /// All open questions.
     pub reload: bool,
 }
@@ -79,7 +92,6 @@ impl Todo {
         self.questions.append(&mut other.questions);
         self.askers_gone.append(&mut other.askers_gone);
         self.answers_read.append(&mut other.answers_read);
-        self.yaps |= other.yaps;
         self.reload |= other.reload;
         if self.questions.len() > Self::QUESTIONS_MAX {
             self.questions.clear();
@@ -88,11 +100,28 @@ impl Todo {
     }
 }
 
+impl DeskData {
+    fn send(&self, event: DeskEvent) {
+        if let Some(events) = &self.events {
+            // Without a reader there is nothing to send.
+            let _ = events.send(event);
+        }
+    }
+
+    /// Shows a changed question to readers and to the calls that wait for it. The lock keeps its changes in their order.
+    fn show(&self, question: &Arc<Question>) {
+        self.send(DeskEvent::Question(Arc::clone(question)));
+        if let Some(watched) = self.watched.get(&question.id) {
+            watched.send_replace(Watched::Changed(Arc::clone(question)));
+        }
+    }
+}
+
 /// A call that waits for changes of a question.
 pub struct QuestionWatch<'a> {
     shared: &'a DeskShared,
     id: QuestionId,
-    changes: watch::Receiver<u64>,
+    changes: watch::Receiver<Watched>,
 }
 
 impl DeskShared {
@@ -101,17 +130,17 @@ impl DeskShared {
         let state = DeskState::new(ReplicaId::generate(), is_shared, settings.capacity);
         Arc::new(Self {
             settings,
-            state: Locked::new(state),
-            consoles: AtomicUsize::new(0),
-            watched: Locked::default(),
-            events: Locked::new(Some(broadcast::channel(FEED_LEN_MAX).0)),
-            yaps: Locked::default(),
-            last_summary: Locked::default(),
+            desk: Locked::new(DeskData {
+                state,
+                watched: HashMap::new(),
+                events: Some(broadcast::channel(FEED_LEN_MAX).0),
+                yaps: Yaps::default(),
+                last_summary: Arc::default(),
+                todo: Todo::default(),
+            }),
             changed: Notify::new(),
             yaps_changed: Notify::new(),
             any_change: watch::Sender::new(0),
-            is_closed: AtomicBool::new(false),
-            todo: Locked::default(),
         })
     }
 
@@ -120,23 +149,19 @@ impl DeskShared {
         &self.settings
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, DeskState> {
-        self.state.lock()
+    pub(super) fn lock(&self) -> MutexGuard<'_, DeskData> {
+        self.desk.lock()
     }
 
     /// Tells readers of a record that the store has, if it is news. Returns whether it was.
     pub fn publish(&self, question: &Arc<Question>, now: Now) -> bool {
         // Also when it is no news here: the event log has more than before.
         self.any_change.send_modify(|count| *count += 1);
-        let mut state = self.state();
-        let is_news = state.put(Arc::clone(question), now);
+        let mut desk = self.lock();
+        let is_news = desk.state.put(Arc::clone(question), now);
         if is_news {
-            // Under the lock, so that the feed has the changes of a question in their order.
-            self.send(DeskEvent::Question(Arc::clone(question)));
-        }
-        drop(state);
-        if is_news {
-            self.notify_watchers(question.id);
+            desk.show(question);
+            drop(desk);
             self.changed.notify_one();
         }
         is_news
@@ -144,109 +169,101 @@ impl DeskShared {
 
     /// The store no longer has this question.
     pub fn forget(&self, id: QuestionId) {
-        self.state().remove(id);
-        self.notify_watchers(id);
+        let mut desk = self.lock();
+        desk.state.remove(id);
+        if let Some(watched) = desk.watched.get(&id) {
+            watched.send_replace(Watched::Removed);
+        }
+        drop(desk);
         self.changed.notify_one();
     }
 
-    /// Takes over the open questions of the store, read at or after `asked`. Returns those that were news, and the ids of
-    /// those that are open here and no longer there. Every call that waits for a question reads it again.
-    pub(super) fn replace(
-        &self,
-        questions: Vec<Arc<Question>>,
-        asked: Now,
-        now: Now,
-    ) -> (Vec<Arc<Question>>, Vec<QuestionId>) {
+    /// Takes over the open questions of the store, read at or after `asked`. Returns the ids of those to read one by one:
+    /// those that are open here and not there, and those that calls wait for and that are not open.
+    pub(super) fn replace(&self, questions: Vec<Arc<Question>>, asked: Now, now: Now) -> Vec<QuestionId> {
         self.any_change.send_modify(|count| *count += 1);
-        let mut state = self.state();
-        let (news, gone) = state.replace(questions, asked, now);
+        let mut desk = self.lock();
+        let (news, mut gone) = desk.state.replace(questions, asked, now);
         for question in &news {
-            self.send(DeskEvent::Question(Arc::clone(question)));
+            desk.show(question);
         }
-        drop(state);
-        self.notify_all_watchers();
-        (news, gone)
+        let not_open = |id: &&QuestionId| desk.state.question(**id).is_none();
+        gone.extend(desk.watched.keys().filter(not_open));
+        gone
     }
 
     /// The record of an open question as this replica knows it.
     pub fn known(&self, id: QuestionId) -> Option<Arc<Question>> {
-        self.state().question(id).cloned()
+        self.lock().state.question(id).cloned()
     }
 
     /// See [`DeskState::position`].
     pub fn position(&self, id: QuestionId) -> Option<usize> {
-        self.state().position(id)
+        self.lock().state.position(id)
     }
 
     /// The open questions of one session, as this replica knows them.
     pub fn questions_of(&self, asker: SessionId) -> Vec<QuestionId> {
-        let state = self.state();
-        let own = state.questions().filter(|question| question.asker.session == asker);
+        let desk = self.lock();
+        let own = desk.state.questions();
+        let own = own.filter(|question| question.asker.session == asker);
         own.map(|question| question.id).collect()
     }
 
     /// Open questions of this urgency, as this replica knows them.
     pub fn open_len(&self, urgency: Urgency) -> usize {
-        self.state()
-            .questions()
-            .filter(|question| question.urgency == urgency)
-            .count()
+        let desk = self.lock();
+        let questions = desk.state.questions();
+        questions.filter(|question| question.urgency == urgency).count()
     }
 
     /// People with this presence at consoles of this replica.
     pub fn own_humans(&self, presence: Presence, now: Now) -> usize {
-        self.state().own_humans(presence, now)
+        self.lock().state.own_humans(presence, now)
     }
 
     /// The desk at a glance.
     pub fn summary(&self, now: Now) -> Arc<DeskSummary> {
-        Arc::new(self.state().summary(now))
+        Arc::new(self.lock().state.summary(now))
     }
 
     /// Tells readers who is at the desk, if that has changed.
     pub(super) fn publish_summary(&self, now: Now) {
-        let summary = self.summary(now);
-        let mut last = self.last_summary.lock();
-        if **last != *summary {
-            *last = Arc::clone(&summary);
-            self.send(DeskEvent::Desk(summary));
-        }
-    }
-
-    fn send(&self, event: DeskEvent) {
-        if let Some(events) = &*self.events.lock() {
-            // Without a reader there is nothing to tell.
-            let _ = events.send(event);
+        let mut desk = self.lock();
+        let summary = Arc::new(desk.state.summary(now));
+        if desk.last_summary != summary {
+            desk.last_summary = Arc::clone(&summary);
+            desk.send(DeskEvent::Desk(summary));
         }
     }
 
     /// A feed from now on; None when the project has ended.
     pub fn feed(&self) -> Option<DeskFeed> {
-        let events = self.events.lock();
-        events.as_ref().map(|events| DeskFeed::new(events.subscribe()))
+        let desk = self.lock();
+        desk.events.as_ref().map(|events| DeskFeed::new(events.subscribe()))
     }
 
     /// Connects a console. None when [`CONSOLES_MAX`] are connected.
     pub fn attach(&self, human: SessionName, roles: Vec<String>, now: Now) -> Option<ConsoleId> {
-        let has_room = |count: usize| (count < CONSOLES_MAX).then_some(count + 1);
-        self.consoles
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room)
-            .ok()?;
-        let id = self.state().attach(human, roles, now);
+        let mut desk = self.lock();
+        if desk.state.own_consoles().count() >= CONSOLES_MAX {
+            return None;
+        }
+        let id = desk.state.attach(human, roles, now);
+        drop(desk);
         self.changed.notify_one();
         Some(id)
     }
 
     /// A console has left.
     pub(super) fn detach(&self, console: ConsoleId) {
-        self.state().detach(console);
-        self.consoles.fetch_sub(1, Ordering::Relaxed);
+        self.lock().state.detach(console);
         self.changed.notify_one();
     }
 
     /// Changes a console of this replica. False for an unknown one.
     pub fn change_console(&self, console: ConsoleId, change: ConsoleChange, now: Now) -> bool {
-        let changed = self.state().change(console, change, now);
+        let changed = self.lock().state.change(console, change, now);
         if changed == Some(true) {
             self.changed.notify_one();
         }
@@ -255,43 +272,34 @@ impl DeskShared {
 
     /// A person has done something: their consoles at this replica are active.
     pub fn person_active(&self, human: &SessionName, now: Now) {
-        if self.state().person_active(human, now) {
+        if self.lock().state.person_active(human, now) {
             self.changed.notify_one();
         }
     }
 
     /// The person at a console of any replica, as this one knows it.
     pub fn human_at(&self, console: ConsoleId) -> Option<SessionName> {
-        self.state().human_at(console).cloned()
+        self.lock().state.human_at(console).cloned()
     }
 
     /// Waits for changes of a question that come after this call.
     pub fn watch(&self, id: QuestionId) -> QuestionWatch<'_> {
-        let mut watched = self.watched.lock();
-        let sender = watched.entry(id).or_insert_with(|| watch::channel(0).0);
+        let mut desk = self.lock();
+        let changes = if desk.events.is_some() {
+            desk.watched.entry(id).or_default().subscribe()
+        } else {
+            watch::channel(Watched::default()).1
+        };
         QuestionWatch {
             shared: self,
             id,
-            changes: sender.subscribe(),
-        }
-    }
-
-    fn notify_watchers(&self, id: QuestionId) {
-        if let Some(sender) = self.watched.lock().get(&id) {
-            sender.send_modify(|changes| *changes += 1);
-        }
-    }
-
-    /// Has every call that waits for a question read it again: changes may have been missed.
-    pub(super) fn notify_all_watchers(&self) {
-        for sender in self.watched.lock().values() {
-            sender.send_modify(|changes| *changes += 1);
+            changes,
         }
     }
 
     /// Gives the yap back if its session is within its rate; else it is folded.
     pub fn admit_yap(&self, yap: Yap, now: Now) -> Option<Yap> {
-        let admitted = self.yaps.lock().rates.admit(yap, now);
+        let admitted = self.lock().yaps.rates.admit(yap, now);
         if admitted.is_none() {
             self.yaps_changed.notify_one();
         }
@@ -300,42 +308,41 @@ impl DeskShared {
 
     /// Folded yaps that may be shown, and when the next may be.
     pub(super) fn take_folded(&self, now: Now) -> (Vec<Yap>, Option<u64>) {
-        self.yaps.lock().rates.take_due(now)
+        self.lock().yaps.rates.take_due(now)
     }
 
     /// A folded yap that could not be held waits for the next turn of its session.
     pub(super) fn fold_again(&self, yap: Yap, now: Now) {
-        self.yaps.lock().rates.fold_again(yap, now);
+        self.lock().yaps.rates.fold_again(yap, now);
     }
 
     /// A yap is held: its place is decided after this time.
     pub fn yap_held(&self, delay: Duration, now: Now) {
         let at = now.mono_after(delay);
-        let mut yaps = self.yaps.lock();
-        yaps.due_ms = Some(yaps.due_ms.map_or(at, |due| due.min(at)));
-        drop(yaps);
+        let due_ms = &mut self.lock().yaps.due_ms;
+        *due_ms = Some(due_ms.map_or(at, |due| due.min(at)));
         self.yaps_changed.notify_one();
     }
 
     /// When yaps are to be released, on the monotonic clock; it is forgotten by this call.
     pub(super) fn take_yaps_due(&self) -> Option<u64> {
-        self.yaps.lock().due_ms.take()
+        self.lock().yaps.due_ms.take()
     }
 
     /// The feed shows the yaps behind this one.
     pub(super) fn begin_yaps(&self, last_seq: u64) {
-        self.yaps.lock().last_seq.get_or_insert(last_seq);
+        self.lock().yaps.last_seq.get_or_insert(last_seq);
     }
 
     /// The last yap that the feed has shown.
     pub(super) fn last_yap(&self) -> Option<u64> {
-        self.yaps.lock().last_seq
+        self.lock().yaps.last_seq
     }
 
     /// Shows yaps to readers, in their order. Returns false, and shows none, if some before them are missing.
     pub(super) fn show_yaps(&self, shown: &[Arc<ShownYap>], may_skip: bool) -> bool {
-        let mut yaps = self.yaps.lock();
-        let last = yaps.last_seq;
+        let mut desk = self.lock();
+        let last = desk.yaps.last_seq;
         let news = shown.iter().filter(|yap| last.is_none_or(|last| yap.seq > last));
         let news: Vec<_> = news.collect();
         let (Some(first), Some(end)) = (news.first(), news.last()) else {
@@ -344,17 +351,22 @@ impl DeskShared {
         if !may_skip && last.is_none_or(|last| first.seq != last + 1) {
             return false;
         }
-        yaps.last_seq = Some(end.seq);
+        desk.yaps.last_seq = Some(end.seq);
         METRICS.yaps.add(news.len() as u64);
         for yap in &news {
-            self.send(DeskEvent::Yap(Arc::clone(yap)));
+            desk.send(DeskEvent::Yap(Arc::clone(yap)));
         }
         true
     }
 
     fn do_later(&self, todo: Todo) {
-        self.todo.lock().add(todo);
+        self.put_back(todo);
         self.changed.notify_one();
+    }
+
+    /// What could not be read is read later.
+    pub(super) fn put_back(&self, todo: Todo) {
+        self.lock().todo.add(todo);
     }
 
     /// Has the actor read a question again: it may have changed.
@@ -365,18 +377,18 @@ impl DeskShared {
         });
     }
 
-    /// Has the actor read all open questions again: changes may have been missed.
+    /// Has the actor read all open questions and the latest yaps again: changes may have been missed.
     pub fn reload(&self) {
         self.do_later(Todo {
             reload: true,
-            yaps: true,
             ..Todo::default()
         });
+        self.yaps_released();
     }
 
     /// Another replica has released yaps.
     pub fn yaps_released(&self) {
-        self.todo.lock().yaps = true;
+        self.lock().yaps.may_be_behind = true;
         self.yaps_changed.notify_one();
     }
 
@@ -396,23 +408,14 @@ impl DeskShared {
         });
     }
 
-    /// What is to be read, except yaps.
+    /// What is to be read.
     pub(super) fn take_todo(&self) -> Todo {
-        let mut todo = self.todo.lock();
-        let yaps = std::mem::take(&mut todo.yaps);
-        let taken = std::mem::take(&mut *todo);
-        todo.yaps = yaps;
-        taken
+        std::mem::take(&mut self.lock().todo)
     }
 
-    /// What could not be read is read later.
-    pub(super) fn put_back(&self, todo: Todo) {
-        self.todo.lock().add(todo);
-    }
-
-    /// Whether other replicas have released yaps since the last call.
-    pub(super) fn take_yaps_todo(&self) -> bool {
-        std::mem::take(&mut self.todo.lock().yaps)
+    /// Whether other replicas may have released yaps since the last call.
+    pub(super) fn take_yaps_behind(&self) -> bool {
+        std::mem::take(&mut self.lock().yaps.may_be_behind)
     }
 
     /// Waits until the state has changed.
@@ -437,33 +440,38 @@ impl DeskShared {
         self.any_change.subscribe()
     }
 
-    /// The project has ended: feeds and the actor end.
+    /// The project has ended: feeds, the calls that wait and the actor end.
     pub fn close(&self) {
-        self.is_closed.store(true, Ordering::Release);
-        self.events.lock().take();
-        self.notify_all_watchers();
+        let mut desk = self.lock();
+        desk.events = None;
+        desk.watched.clear();
+        drop(desk);
         self.look_again();
     }
 
     /// Whether the project has ended.
     pub fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
+        self.lock().events.is_none()
     }
 }
 
 impl QuestionWatch<'_> {
-    /// Waits for a change since the last call, or since the watch was made.
-    pub async fn changed(&mut self) {
-        // The sender lives as long as this receiver.
-        let _ = self.changes.changed().await;
+    /// Waits for a change since the last call, or since the watch was made. None when the project has ended.
+    pub async fn next(&mut self) -> Option<Watched> {
+        self.changes.changed().await.ok()?;
+        Some(self.changes.borrow_and_update().clone())
     }
 }
 
 impl Drop for QuestionWatch<'_> {
     fn drop(&mut self) {
-        let mut watched = self.shared.watched.lock();
-        if watched.get(&self.id).is_some_and(|sender| sender.receiver_count() <= 1) {
-            watched.remove(&self.id);
+        let mut desk = self.shared.lock();
+        if desk
+            .watched
+            .get(&self.id)
+            .is_some_and(|sender| sender.receiver_count() <= 1)
+        {
+            desk.watched.remove(&self.id);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use super::{Presence, actor::Work};
+use super::{Presence, changes::QuestionChanges};
 use crate::{
     clock::{Now, millis, now},
     metrics::METRICS,
@@ -71,7 +71,7 @@ enum Next {
     More,
 }
 
-impl Work {
+impl QuestionChanges {
     /// Sends events to a target until the project ends.
     pub(super) async fn keep_target(&self, target: Arc<dyn Target>) {
         let mut changes = self.shared().watch_all();
@@ -99,7 +99,7 @@ impl Work {
 
     /// Sends the waiting events, up to the first one that cannot be sent now.
     async fn send_to(&self, target: &dyn Target) -> Result<Next, StoreError> {
-        let store = self.changes().store();
+        let store = self.store();
         let begun = now();
         if !self.claim(target).await? {
             return Ok(Next::At(begun.unix_ms + millis(CLAIM_TTL)));
@@ -152,7 +152,7 @@ impl Work {
 
     /// Has this replica send to the target for [`CLAIM_TTL`] from now on. False while another replica sends to it.
     async fn claim(&self, target: &dyn Target) -> Result<bool, StoreError> {
-        let store = self.changes().store();
+        let store = self.store();
         let thing = format!("@target:{}", target.id());
         let claim = store.claim(thing.into(), store.own_holder(), CLAIM_TTL, "".into(), now());
         Ok(claim.await?.is_some())
@@ -172,7 +172,7 @@ impl Work {
         let absent = || Before::Absent { len_max: CURSORS_MAX };
         let before = record.take().map_or_else(absent, Before::Text);
         *record = serde_json::to_string(&cursor).ok().map(Arc::from);
-        let store = self.changes().store();
+        let store = self.store();
         let put = |before| store.put_if(Table::Targets, key_of(target), before, record.clone());
         let mut kept = put(before).await?;
         if kept == RecordPut::Full {
@@ -193,7 +193,7 @@ impl Work {
         if !target.wants(change) {
             return Ok(None);
         }
-        let store = self.changes().store();
+        let store = self.store();
         let record = store.questions(vec![question]).await?.pop().flatten();
         let content = store.question_content(question).await?;
         // A question that was removed or forgotten has nothing to show.
@@ -201,13 +201,13 @@ impl Work {
             return Ok(None);
         };
         let news = News {
-            id: format!("{}_{}", self.changes().project(), event.position),
-            project: self.changes().project().clone(),
+            id: format!("{}_{}", self.project(), event.position),
+            project: self.project().clone(),
             at_ms: event.at_ms,
             change,
             question,
             content,
-            present: self.changes().summary().await?.humans(Presence::Present),
+            present: self.summary().await?.humans(Presence::Present),
         };
         let sending = timeout(SEND_TIME_MAX, target.send(news));
         let late = || Sending::Failed("it took too long".to_owned());

@@ -23,7 +23,7 @@ use crate::{
     metrics::METRICS,
     model::{SessionId, SessionRecord},
     ops::{OrderedOps, then},
-    session::{Fence, Member, Nudge, ResyncSession, SessionRemoved, SessionShared, Superseded},
+    session::{Fence, Member, ResyncSession, SessionRemoved, SessionShared, Superseded},
     storage::{Op, Roster, StoreError},
     supervise::Envelope,
 };
@@ -92,8 +92,7 @@ impl Project {
                 member.shared.add_waiting();
             }
             if member.shared.wants_wakeup() {
-                // A session with a full mailbox looks into its inbox anyway.
-                let _ = member.address.tell(Nudge { barrier: None });
+                self.directory.nudge(&member, None);
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::{
     model::{ActorKind, BrokerError, Message, MessageIds, MissingSession, ProjectEvent},
     ops::then,
     policy::{PolicyLimits, ProjectPolicy},
-    session::{Member, Nudge},
+    session::Member,
     storage::{Append, Appended, Audience, RecipientRefusal, SendResult, Store, StoreError},
     supervise::Envelope,
     trace,
@@ -390,18 +390,7 @@ impl Router {
                 .collect();
             let barrier = ReplyBarrier::new(answers, reply);
             for member in nudges {
-                let nudge = |member: &Member| {
-                    member.address.tell(Nudge {
-                        barrier: Some(Arc::clone(&barrier) as _),
-                    })
-                };
-                // An actor that was given up meanwhile has a successor. One whose mailbox is full finds the message in
-                // its inbox.
-                if nudge(&member).is_err()
-                    && let Some(successor) = self.directory.by_id(member.record.id)
-                {
-                    let _ = nudge(&successor);
-                }
+                self.directory.nudge(&member, Some(Arc::clone(&barrier) as _));
             }
         }
         let Tally {

@@ -1,13 +1,13 @@
 //! Dead letters: lists, counts and redrives. Dead letters of messages to other projects are in the stores of those
 //! projects.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::{Page, ProjectHandle};
 use crate::{
     clock::now,
     model::{BrokerError, DeadLetter, MessageId, PageRoom, SessionId, SessionName},
-    session::{Nudge, ReadBudget},
+    session::ReadBudget,
     storage::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, Redriven, envelope_bytes},
 };
 
@@ -75,17 +75,17 @@ impl ProjectHandle {
             .redrive(messages, recipient, self.limits().queue_capacity, now())
             .await?;
         self.0.counters.redriven(done.sent.len());
-        let recipients: BTreeSet<_> = done.sent.iter().map(|&(_, session, _)| session).collect();
-        for &(_, session, waiting) in &done.sent {
+        // The last number of a recipient counts.
+        let recipients: BTreeMap<_, _> = done
+            .sent
+            .iter()
+            .map(|&(_, session, waiting)| (session, waiting))
+            .collect();
+        for (session, waiting) in recipients {
             if let Some(member) = self.0.directory.by_id(session) {
                 member.shared.set_waiting(waiting);
+                self.0.directory.nudge(&member, None);
             }
-        }
-        for member in recipients
-            .into_iter()
-            .filter_map(|session| self.0.directory.by_id(session))
-        {
-            self.tell(&member, member.address.tell(Nudge { barrier: None }));
         }
         Ok(done)
     }

@@ -14,7 +14,7 @@ use tokio::time;
 use super::ProjectHandle;
 use crate::{
     clock::{Now, millis, now},
-    desk::{AskedQuestion, NewQuestion, NoticeFrom, Reader},
+    desk::{AskedQuestion, NewQuestion, NoticeFrom, Reader, Watched},
     model::{
         AddressedTo, Asker, BrokerError, Question, QuestionBudget, QuestionChange, QuestionContent, QuestionId,
         QuestionState, SessionName,
@@ -137,16 +137,19 @@ impl ProjectHandle {
         after_revision: u64,
         timeout: Duration,
     ) -> Result<Arc<Question>, BrokerError> {
-        // Before the first read: a change between the two ends the wait.
+        // Before the read: a change between the two ends the wait.
         let mut watch = self.0.questions.shared().watch(id);
+        let mut question = self.0.questions.read(id).await?;
         let changed = async {
-            loop {
-                let question = self.0.questions.read(id).await?;
-                if question.revision > after_revision || self.0.questions.shared().is_closed() {
-                    return Ok(question);
+            while question.revision <= after_revision {
+                match watch.next().await {
+                    Some(Watched::Changed(newer)) if newer.revision > question.revision => question = newer,
+                    Some(Watched::Changed(_) | Watched::Unchanged) => {}
+                    Some(Watched::Removed) => return Err(BrokerError::QuestionNotFound { id: *id.as_uuid() }),
+                    None => break,
                 }
-                watch.changed().await;
             }
+            Ok(question)
         };
         match time::timeout(timeout, changed).await {
             Ok(changed) => changed,
