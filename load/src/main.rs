@@ -27,7 +27,7 @@ use process::ServerProcess;
 use report::Report;
 use wire::Target;
 use workloads::{
-    RunContext, broadcast, desk, direct, front, gateway, growth, idle, latency, neighbours, offline, storm,
+    Lenses, RunContext, broadcast, desk, direct, front, gateway, growth, idle, latency, neighbours, offline, storm,
 };
 
 /// Put an mcp-broker under load and measure it.
@@ -90,6 +90,9 @@ struct Common {
     /// Beginning of the names of all sessions; two runs at once need different ones
     #[arg(long, global = true, default_value = "load")]
     names: String,
+    /// Versions of the protocol of direct, broadcast and offline messages
+    #[arg(long, global = true, value_enum, default_value_t = Lenses::None)]
+    lenses: Lenses,
 }
 
 #[derive(Subcommand)]
@@ -167,6 +170,7 @@ fn measure(common: Common, workload: Workload) -> Result<Report> {
         warm_up,
         size,
         names,
+        lenses,
         json: _,
     } = common;
     let key = api_key.as_deref().map(|key| ("X-API-Key", key));
@@ -180,6 +184,7 @@ fn measure(common: Common, workload: Workload) -> Result<Report> {
         warm_up,
         size,
         names,
+        lenses,
         stall: fleet::STALL_TIMEOUT,
     };
     match workload {

@@ -72,6 +72,29 @@ pub fn protocol(name: &str, version: &str) -> Value {
     json!({"name": name, "version": version, "schema": schema, "capabilities": ["point_to_point", "broadcast"]})
 }
 
+/// The arguments that register version 2.0.0 of it, with a lens of three operations from 1.0.0.
+pub fn newer_protocol(name: &str) -> Value {
+    let mut newer = protocol(name, "2.0.0");
+    newer["schema"] = json!({
+        "type": "object",
+        "required": ["stream", "label", "seq", "urgent"],
+        "properties": {
+            "stream": {"type": "integer", "minimum": 0},
+            "filler": {"type": "string"},
+            "label": {"type": "string"},
+            "seq": {"type": "integer", "minimum": 0},
+            "urgent": {"type": "boolean"},
+        },
+    });
+    newer["from"] = "1.0.0".into();
+    newer["lens"] = json!([
+        {"op": "rename", "path": "/pad", "to": "filler"},
+        {"op": "rename", "path": "/run", "to": "label"},
+        {"op": "add", "path": "/urgent", "value": false},
+    ]);
+    newer
+}
+
 /// The notification that acknowledges the messages of one read. It grows as text: one acknowledgement per message
 /// would cost the recipient more than the message.
 #[derive(Default)]
@@ -127,20 +150,33 @@ impl Template {
         let missing = size.saturating_sub(build("").0.len());
         let alphabet = "abcdefghijklmnopqrstuvwxyz0123456789".chars().cycle();
         let (text, content) = build(&alphabet.skip(stream % 36).take(missing).collect::<String>());
-        let number = FIRST_NUMBER.to_string();
+        (Self::of_text(text), content)
+    }
+
+    fn of_text(text: String) -> Self {
         let key_at = |key: &str| {
-            text.find(&format!("\"{key}\":{number}"))
+            text.find(&format!("\"{key}\":{FIRST_NUMBER}"))
                 .map_or(0, |at| at + key.len() + 3)
         };
         let (id_at, seq_at) = (key_at("id"), key_at("seq"));
-        (
-            Self {
-                frame: text.into_bytes(),
-                id_at,
-                seq_at,
-            },
-            content,
-        )
+        Self {
+            frame: text.into_bytes(),
+            id_at,
+            seq_at,
+        }
+    }
+
+    /// The same messages in version 2.0.0, which become those of 1.0.0 by the lens between them.
+    pub fn in_newer_version(self) -> Self {
+        let text = String::from_utf8_lossy(&self.frame).into_owned();
+        let renamed = [
+            ("\"pad\":", "\"filler\":"),
+            ("\"run\":", "\"label\":"),
+            ("\"seq\":", "\"urgent\":false,\"seq\":"),
+            ("\"1.0.0\"", "\"2.0.0\""),
+        ];
+        let text = renamed.iter().fold(text, |text, (from, to)| text.replacen(from, to, 1));
+        Self::of_text(text)
     }
 
     /// A call that is identified by its request id alone.
@@ -378,6 +414,21 @@ mod tests {
         let loose = pushed(payload).replace(':', " : ");
         assert_eq!(content.compare(loose.as_bytes()), None);
         assert_eq!(content.read(loose.as_bytes()), Incoming::Message(5));
+    }
+
+    #[test]
+    fn a_message_in_the_newer_version_has_its_number_and_the_newer_members() {
+        let mut newer = stream().0.in_newer_version();
+        let frame: Value = serde_json::from_slice(newer.frame(5)).unwrap();
+        let sent = &frame["params"]["arguments"];
+        assert_eq!(
+            (&frame["id"], &sent["payload"]["seq"]),
+            (&json!(1_000_000_005), &json!(1_000_000_005))
+        );
+        assert_eq!(sent["protocol_version"], "2.0.0");
+        let mut members: Vec<_> = sent["payload"].as_object().unwrap().keys().collect();
+        members.sort();
+        assert_eq!(members, ["filler", "label", "seq", "stream", "urgent"]);
     }
 
     #[test]

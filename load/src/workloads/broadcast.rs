@@ -90,7 +90,7 @@ impl Broadcast {
             expected[link] = Some(0);
         }
         let filter = json!({"capability_filter": {"features": [&run]}});
-        let (template, content) = Template::new("broadcast_message", filter, &run, 0, bench.size);
+        let (template, content) = bench.template("broadcast_message", filter, &run, 0);
         Ok(Self {
             publisher,
             expected,

@@ -157,7 +157,7 @@ impl Direct {
             sides[sender] = ConnectionRole::Sends(stream);
             sides[recipient] = ConnectionRole::Receives(stream);
             let to = json!({"recipient_id": bench.name("to", stream)});
-            let (template, content) = Template::new("send_message", to, &run, stream, bench.size);
+            let (template, content) = bench.template("send_message", to, &run, stream);
             streams.push(Pair {
                 sender,
                 template,

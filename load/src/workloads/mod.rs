@@ -19,15 +19,28 @@ mod way;
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::{
     error::{LoadError, Result},
     event_loop::{Nanos, Outbox},
     fleet::{ClientSpec, Fleet, LOGINS_IN_FLIGHT_MAX, NoWorkload, Workload},
-    messages,
+    messages::{self, ExpectedContent, Template},
     process::{self, ServerProcess},
     report::{Report, float, rate},
     wire::Target,
 };
+
+/// What lenses have to do with the messages of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Lenses {
+    /// The protocol has none.
+    None,
+    /// The protocol has one, and recipients speak the version of the sender.
+    Same,
+    /// Recipients speak an older version: each message is transformed by three operations.
+    Older,
+}
 
 /// The settings that all workloads of a run share.
 #[derive(Clone)]
@@ -38,6 +51,7 @@ pub struct RunContext {
     pub warm_up: Duration,
     pub size: usize,
     pub names: String,
+    pub lenses: Lenses,
     pub stall: Duration,
 }
 
@@ -49,8 +63,21 @@ impl RunContext {
         let admin = fleet.open(vec![ClientSpec::named(self.name("admin", 0))], 1, &mut NoWorkload)?;
         let protocol = |_| messages::protocol(messages::PROTOCOL, "1.0.0");
         calls::run(&mut fleet, admin[0], "register_protocol", 1, 1, protocol)?;
+        if self.lenses != Lenses::None {
+            let newer = |_| messages::newer_protocol(messages::PROTOCOL);
+            calls::run(&mut fleet, admin[0], "register_protocol", 1, 1, newer)?;
+        }
         fleet.close(&admin, &mut NoWorkload)?;
         Ok(fleet)
+    }
+
+    /// The messages of a stream, in the version that this run sends.
+    fn template(&self, tool: &str, arguments: Value, run: &str, stream: usize) -> (Template, ExpectedContent) {
+        let (template, content) = Template::new(tool, arguments, run, stream, self.size);
+        match self.lenses {
+            Lenses::Older => (template.in_newer_version(), content),
+            Lenses::None | Lenses::Same => (template, content),
+        }
     }
 
     /// The names are the same in each run, so that a run resumes the sessions of the previous one.

@@ -177,7 +177,7 @@ impl Offline {
             // A name per run: the queue of an interrupted run would take the capacity of this one.
             let name = format!("{}-{run}", bench.name("away", index));
             let to = json!({"recipient_id": &name});
-            let (template, content) = Template::new("send_message", to, &run, index, bench.size);
+            let (template, content) = bench.template("send_message", to, &run, index);
             Recipient {
                 name,
                 sender: index % plan.senders,

@@ -16,6 +16,7 @@ fn bench(defect: Defect) -> RunContext {
         warm_up: Duration::from_millis(20),
         size: 400,
         names: "test".into(),
+        lenses: Lenses::None,
         stall: Duration::from_millis(400),
     }
 }
