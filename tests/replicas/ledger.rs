@@ -2,18 +2,24 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 /// The time limit until every accepted message has arrived after the faults. Far more than it takes.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(90);
+/// Upgrades of other clients between two of one client.
+const UPGRADES_APART: usize = 3;
 
 /// The accepted messages and the messages that have arrived.
 #[derive(Default)]
 pub struct Ledger {
     book: Mutex<Book>,
     changed: Condvar,
+    upgrades: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -53,6 +59,18 @@ pub struct Balance {
 impl Ledger {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Upgrades the next client to its next version: client 0 first, and again every [`UPGRADES_APART`] upgrades.
+    pub fn upgrade_next(&self) {
+        self.upgrades.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The version that this client speaks now, of so many.
+    pub fn version_of(&self, client: usize, versions: usize) -> usize {
+        let upgrades = self.upgrades.load(Ordering::SeqCst);
+        let own = upgrades.saturating_sub(client).div_ceil(UPGRADES_APART);
+        own.min(versions.saturating_sub(1))
     }
 
     /// Records that a sender has its answer. A repeat with the same text must return the same message.

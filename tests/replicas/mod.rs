@@ -12,6 +12,7 @@ mod http_sessions;
 mod in_flight;
 mod kills;
 mod ledger;
+mod lenses;
 mod operations;
 mod push;
 mod redis_faults;

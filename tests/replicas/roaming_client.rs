@@ -158,9 +158,39 @@ pub fn call_over_http(address: SocketAddr, tool: &str, arguments: &Value) -> Cal
     result.map_or(CallOutcome::Lost, |result| call_outcome(&result))
 }
 
+/// A version of the protocol `note`, as a client declares and writes it.
+#[derive(Debug)]
+pub struct NoteVersion {
+    pub version: &'static str,
+    /// The member that has the text.
+    pub text: &'static str,
+    /// Other members that every payload has, with what senders write there.
+    pub others: &'static [(&'static str, &'static str)],
+}
+
+const FIRST_VERSION: NoteVersion = NoteVersion {
+    version: "1.0.0",
+    text: "text",
+    others: &[],
+};
+
+impl NoteVersion {
+    fn payload(&self, text: &str) -> Value {
+        let mut payload = json!({ self.text: text });
+        for (name, value) in self.others {
+            payload[*name] = json!(value);
+        }
+        payload
+    }
+}
+
 /// A named client that may be connected to any replica.
 struct RoamingClient<'a> {
     name: String,
+    number: usize,
+    versions: &'static [NoteVersion],
+    /// The version that its last registration has declared.
+    spoken: usize,
     addresses: ReplicaAddresses,
     line: Option<RoamingConnection>,
     capabilities: Value,
@@ -171,9 +201,18 @@ struct RoamingClient<'a> {
 }
 
 impl<'a> RoamingClient<'a> {
-    fn new(name: String, number: usize, addresses: &ReplicaAddresses, ledger: &'a Ledger) -> Self {
+    fn new(
+        name: String,
+        number: usize,
+        versions: &'static [NoteVersion],
+        addresses: &ReplicaAddresses,
+        ledger: &'a Ledger,
+    ) -> Self {
         Self {
             name,
+            number,
+            versions,
+            spoken: 0,
             addresses: addresses.clone(),
             line: None,
             capabilities: json!({}),
@@ -183,13 +222,27 @@ impl<'a> RoamingClient<'a> {
         }
     }
 
-    /// A registered connection; after a broken one, to the next replica.
+    fn version(&self) -> &'static NoteVersion {
+        self.versions.get(self.spoken).unwrap_or(&FIRST_VERSION)
+    }
+
+    /// A registered connection; after a broken one, to the next replica. A client that is upgraded connects again, with its
+    /// new version.
     fn connection(&mut self) -> Option<&mut RoamingConnection> {
+        let version = self.ledger.version_of(self.number, self.versions.len());
+        if version != self.spoken {
+            self.line = None;
+        }
         if self.line.is_none() {
             self.moves += 1;
             let address = self.addresses.pick(self.moves);
             let mut line = RoamingConnection::open(address, &self.capabilities);
-            let registered = line.as_mut()?.call("register_session", &json!({"name": self.name}));
+            self.spoken = version;
+            let mut session = json!({"name": self.name});
+            if let Some(version) = self.versions.get(version) {
+                session["capabilities"] = json!({"supported_protocols": {"note": [version.version]}});
+            }
+            let registered = line.as_mut()?.call("register_session", &session);
             match registered {
                 CallOutcome::Done(_) => {
                     self.line = line;
@@ -240,7 +293,8 @@ impl<'a> RoamingClient<'a> {
             number += 1;
             let text = format!("{} {number}", self.name);
             let mut arguments = json!({
-                "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": text},
+                "protocol_name": "note", "protocol_version": self.version().version,
+                "payload": self.version().payload(&text),
                 // A repeat must not send the message twice.
                 "headers": {"idempotency_key": text},
             });
@@ -331,11 +385,16 @@ impl<'a> RoamingClient<'a> {
     }
 
     fn record_arrival(&self, message: &Value) {
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{message}")).to_owned();
+        let version = self.version();
+        assert_eq!(message["protocol_version"], version.version, "{message}");
+        for (name, _) in version.others {
+            assert!(message["payload"][*name].is_string(), "{message}");
+        }
         self.ledger.record_arrival(
             &self.name,
             &text(&message["message_id"]),
-            &text(&message["payload"]["text"]),
+            &text(&message["payload"][version.text]),
         );
     }
 }
@@ -349,6 +408,8 @@ pub struct Load {
     pub pollers: usize,
     /// The pause of a sender between two messages.
     pub pause: Duration,
+    /// The versions of `note` that clients declare, from the oldest to the newest; none is declared if there are none.
+    pub versions: &'static [NoteVersion],
 }
 
 pub const LOAD: Load = Load {
@@ -356,6 +417,7 @@ pub const LOAD: Load = Load {
     listeners: 4,
     pollers: 2,
     pause: Duration::ZERO,
+    versions: &[],
 };
 
 impl Load {
@@ -376,7 +438,7 @@ impl Load {
         thread::scope(|scope| {
             let ends = StopOnDrop([&sent, &received]);
             for (number, name) in audience.iter().enumerate() {
-                let mut nomad = RoamingClient::new(name.clone(), number, addresses, &ledger);
+                let mut nomad = RoamingClient::new(name.clone(), number, self.versions, addresses, &ledger);
                 let (received, begun, polls) = (&received, &begun, number >= listeners.len());
                 scope.spawn(move || {
                     let push = json!({"experimental": {"dev.mcp-broker/push": {"ack": "manual", "window": 16}}});
@@ -400,7 +462,7 @@ impl Load {
                 .into_iter()
                 .enumerate()
                 .map(|(number, name)| {
-                    let mut nomad = RoamingClient::new(name, number, addresses, &ledger);
+                    let mut nomad = RoamingClient::new(name, number, self.versions, addresses, &ledger);
                     let (audience, sent) = (&audience, &sent);
                     scope.spawn(move || nomad.send_until_stopped(audience, self.pause, sent))
                 })
