@@ -11,13 +11,15 @@ use std::{
 use actors::{
     model::{
         BackendFailure, BrokerError, BudgetFull, CrossProjectSide, MissingGrant, MissingSession, QuestionBudget, Scope,
-        ToolSet,
+        ToolSet, TransformFailure, TransformReason,
     },
     storage::disk::LAYOUT_VERSION,
 };
 use api::{mcp::tools, problem::Problem};
 use common::{config::settings_markdown, refusal::error_detail};
+use lens::TransformError;
 use mcp_broker::{http::openapi, metrics::metrics_markdown};
+use semver::Version;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -167,6 +169,15 @@ fn errors() -> Vec<BrokerError> {
             version,
             speaks: Vec::new(),
         },
+        BrokerError::TransformFailed(Box::new(TransformFailure {
+            from: Version::new(1, 0, 0),
+            to: Version::new(2, 0, 0),
+            reason: TransformReason::Fails(TransformError::CannotCarryOut {
+                op: 0,
+                path: text("/size"),
+                reason: "…",
+            }),
+        })),
         BrokerError::QueueFull(BudgetFull::queue_messages(1000)),
         BrokerError::RecipientFull,
         BrokerError::RateLimited { retry_after: wait },

@@ -3,7 +3,10 @@
 
 use actors::{
     clock::{millis, rfc3339_text},
-    model::{BackendFailure, BrokerError, BudgetFull, CrossProjectSide, MissingGrant, MissingSession},
+    model::{
+        BackendFailure, BrokerError, BudgetFull, CrossProjectSide, MissingGrant, MissingSession, TransformFailure,
+        TransformReason,
+    },
 };
 use serde_json::{Value, json};
 
@@ -38,6 +41,7 @@ pub fn error_detail(error: &BrokerError) -> Value {
         } => {
             json!({"recipient": recipient, "protocol": name, "version": version, "speaks": speaks})
         }
+        BrokerError::TransformFailed(failure) => transform_detail(failure),
         BrokerError::QueueFull(BudgetFull { budget, limit }) => {
             json!({"limit": limit, "unit": budget.unit(), "budget": budget.as_str()})
         }
@@ -78,6 +82,17 @@ pub fn error_detail(error: &BrokerError) -> Value {
         }}),
         _ => Value::Null,
     }
+}
+
+/// The `detail` of a payload that lenses do not transform.
+fn transform_detail(failure: &TransformFailure) -> Value {
+    let mut detail = match &failure.reason {
+        TransformReason::Fails(error) => json!(error),
+        TransformReason::Loses(places) => json!({"reason": "would_lose", "loss": places}),
+    };
+    detail["from"] = json!(failure.from);
+    detail["to"] = json!(failure.to);
+    detail
 }
 
 /// The `detail` of an error of the gateway.

@@ -50,6 +50,7 @@ enum Code {
     InvalidSchema,
     PayloadInvalid,
     IncompatibleProtocol,
+    TransformFailed,
     QueueFull,
     PayloadTooLarge,
     RateLimited,

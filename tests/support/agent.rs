@@ -12,7 +12,7 @@ use super::{Wire, eventually, keys};
 
 pub const MODERN: &str = "2026-07-28";
 const UNREAD: &str = "dev.mcp-broker/unread";
-const ERROR_CODES: [&str; 26] = [
+const ERROR_CODES: [&str; 27] = [
     "authentication_failed",
     "forbidden",
     "project_mismatch",
@@ -26,6 +26,7 @@ const ERROR_CODES: [&str; 26] = [
     "invalid_schema",
     "payload_invalid",
     "incompatible_protocol",
+    "transform_failed",
     "queue_full",
     "payload_too_large",
     "rate_limited",

@@ -1,7 +1,9 @@
 //! The errors of the domain. Their texts tell the caller what to do next.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
+use lens::{Places, TransformError};
+use semver::Version;
 use uuid::Uuid;
 
 use super::{BackendFailure, BudgetFull};
@@ -31,6 +33,46 @@ pub enum MissingGrant {
     Project,
     /// The protocol of the message; the grant lists others.
     Protocol,
+}
+
+/// Why a payload does not reach a recipient in a version that it declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransformFailure {
+    /// The version of the payload.
+    pub from: Version,
+    pub to: Version,
+    pub reason: TransformReason,
+}
+
+/// Why lenses do not transform a payload, or may not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TransformReason {
+    /// The lenses fail on this payload.
+    Fails(TransformError),
+    /// It would lose these places, and its sender demands a transformation without loss.
+    Loses(Places),
+}
+
+impl fmt::Display for TransformFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the payload of version {} does not become one of {}: ",
+            self.from, self.to
+        )?;
+        match &self.reason {
+            TransformReason::Fails(error) => write!(f, "{error}"),
+            TransformReason::Loses(places) => {
+                let shown: Vec<_> = places.iter().map(|place| format!("`{place}`")).collect();
+                let more = if places.more() { " and more" } else { "" };
+                write!(
+                    f,
+                    "it would lose {}{more}, and its sender allows no loss",
+                    shown.join(", ")
+                )
+            }
+        }
+    }
 }
 
 /// A session that does not exist or does not belong to the caller; the text says what to do next.
@@ -213,6 +255,8 @@ pub enum BrokerError {
         version: String,
         speaks: Vec<String>,
     },
+    #[error("{0}; transform_message shows what becomes of a payload")]
+    TransformFailed(Box<TransformFailure>),
     #[error(transparent)]
     QueueFull(#[from] BudgetFull),
     #[error("the recipient's queue is full: send again when the recipient has read some messages")]
@@ -356,6 +400,7 @@ impl BrokerError {
             Self::InvalidSchema { .. } => "invalid_schema",
             Self::PayloadInvalid { .. } => "payload_invalid",
             Self::IncompatibleProtocol { .. } => "incompatible_protocol",
+            Self::TransformFailed(_) => "transform_failed",
             Self::QueueFull(_) | Self::RecipientFull | Self::QuestionsFull { .. } => "queue_full",
             Self::QuestionNotFound { .. } => "question_not_found",
             Self::QuestionClosed { .. } => "question_closed",

@@ -32,7 +32,10 @@ pub use backend::{
 pub use backend_failure::BackendFailure;
 pub use budget::{Budget, BudgetFull};
 pub use capabilities::{Capabilities, CapabilityFilter, TEXT_PROTOCOL, TEXT_VERSION};
-pub use error::{BrokerError, CrossProjectSide, MissingGrant, MissingSession, PathFailure, QuestionBudget};
+pub use error::{
+    BrokerError, CrossProjectSide, MissingGrant, MissingSession, PathFailure, QuestionBudget, TransformFailure,
+    TransformReason,
+};
 pub use event::{
     AcceptedMessage, ActorChange, ActorKind, EnvelopeHead, EventKind, EventKinds, LoggedRecipients, ProjectEvent,
     QuestionChange, RecipientLookup, SessionChange, SessionMark,
