@@ -135,6 +135,19 @@ impl<'a> Document<'a> {
 
     /// Whether these values fit a subschema of this document. None if that cannot be found out.
     pub fn accepts(&self, schema: &Value, values: &[Value]) -> Option<bool> {
+        self.check(schema, |validator| values.iter().all(|value| validator.is_valid(value)))
+    }
+
+    /// The first of these values that fits a subschema of this document. None also if that cannot be found out.
+    pub fn first_accepted(&self, schema: &Value, values: impl Iterator<Item = Value>) -> Option<Value> {
+        self.check(schema, |validator| {
+            let mut values = values;
+            values.find(|value| validator.is_valid(value))
+        })?
+    }
+
+    /// Calls `check` with the validator of a subschema. None if it has none, or panics.
+    fn check<T>(&self, schema: &Value, check: impl FnOnce(&Complete) -> T) -> Option<T> {
         let mut whole = json!({ "allOf": [schema] });
         for definitions in ["$schema", "$defs", "definitions"] {
             if let Some(value) = self.root.get(definitions) {
@@ -150,8 +163,7 @@ impl<'a> Document<'a> {
             return None;
         }
         // The validator has defects in which it panics.
-        let check =
-            || compile(&whole, self.is_draft_07).map(|validator| values.iter().all(|value| validator.is_valid(value)));
+        let check = || compile(&whole, self.is_draft_07).map(|validator| check(&validator));
         catch_unwind(AssertUnwindSafe(check)).ok().flatten()
     }
 

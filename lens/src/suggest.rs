@@ -34,11 +34,13 @@ pub struct Change {
     pub change: String,
 }
 
-/// Compares two schemas.
-pub fn diff(old: &Value, new: &Value) -> Diff {
+/// Compares two schemas. Once `is_out_of_time` holds, no further places are compared and no values made up, and
+/// `compatible` is false.
+pub fn diff(old: &Value, new: &Value, is_out_of_time: &dyn Fn() -> bool) -> Diff {
     let mut comparison = Comparison {
         old: Document::of(old),
         new: Document::of(new),
+        is_out_of_time,
         changes: Vec::new(),
         operations: Vec::new(),
         removed: Vec::new(),
@@ -46,7 +48,7 @@ pub fn diff(old: &Value, new: &Value) -> Diff {
     };
     comparison.place(&[old], &[new], &Path::default(), &Path::default());
     comparison.pair_up();
-    let unproved = Proof::run(comparison.old, old, comparison.new, false, &|| false);
+    let unproved = Proof::run(comparison.old, old, comparison.new, false, is_out_of_time);
     comparison.operations.truncate(crate::OPERATIONS_MAX);
     Diff {
         compatible: unproved.is_empty(),
@@ -90,16 +92,17 @@ fn members_of<'a>(document: Document<'a>, member: &Member<'a>) -> Vec<Member<'a>
     inner.collect()
 }
 
-struct Comparison<'a, 'b> {
+struct Comparison<'a, 'b, 'f> {
     old: Document<'a>,
     new: Document<'b>,
+    is_out_of_time: &'f dyn Fn() -> bool,
     changes: Vec<Change>,
     operations: Vec<Operation>,
     removed: Vec<Member<'a>>,
     added: Vec<Member<'b>>,
 }
 
-impl<'a, 'b> Comparison<'a, 'b> {
+impl<'a, 'b> Comparison<'a, 'b, '_> {
     fn change(&mut self, path: &Path, change: impl Into<String>) {
         if self.changes.len() < CHANGES_MAX {
             self.changes.push(Change {
@@ -111,7 +114,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
 
     /// Compares a place. `path` is where operations find it; `shown` where the first version has it.
     fn place(&mut self, old: &[&'a Value], new: &[&'b Value], path: &Path, shown: &Path) {
-        if path.0.len() > DEPTH_MAX || old.iter().eq(new.iter()) && !refers(old) {
+        if path.0.len() > DEPTH_MAX || old.iter().eq(new.iter()) && !refers(old) || (self.is_out_of_time)() {
             return;
         }
         let (was, is) = (self.old.types(old), self.new.types(new));
@@ -214,7 +217,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
     fn required(&mut self, was: bool, is: bool, old: &[&'a Value], new: &[&'b Value], path: &Path, shown: &Path) {
         if was != is {
             self.change(shown, if is { "is required" } else { "is no longer required" });
-            let (value, back) = (made(self.new, new), made(self.old, old));
+            let (value, back) = (self.made(self.new, new), self.made(self.old, old));
             let (value, back) = if is { (value, None) } else { (None, back) };
             self.operations.push(Operation::Default {
                 path: path.clone(),
@@ -264,7 +267,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
             } else {
                 self.change(&old.shown, "is gone");
                 let back = if old.is_required {
-                    made(self.old, &old.schemas)
+                    self.made(self.old, &old.schemas)
                 } else {
                     None
                 };
@@ -288,12 +291,24 @@ impl<'a, 'b> Comparison<'a, 'b> {
                 },
             );
             let value = if new.is_required {
-                made(self.new, &new.schemas)
+                self.made(self.new, &new.schemas)
             } else {
                 None
             };
             self.operations.push(Operation::Add { path: new.path, value });
         }
+    }
+
+    /// The shortest value that fits, for a place where one has to be made up.
+    fn made(&self, document: Document<'_>, schemas: &[&Value]) -> Option<Value> {
+        if (self.is_out_of_time)() {
+            return None;
+        }
+        let whole = json!({ "allOf": schemas });
+        let stated = schemas.iter().filter_map(|schema| schema.get("default").cloned());
+        let mut values = Generator::new(document, Vec::new(), &Value::Null, self.is_out_of_time).values(schemas, 1);
+        values.sort_by_key(|value| value.to_string().len());
+        document.first_accepted(&whole, stated.chain(values))
     }
 
     /// Another type: converted, put into something, or taken out of it.
@@ -317,12 +332,12 @@ impl<'a, 'b> Comparison<'a, 'b> {
         };
         let operation = if let (Some(from), Some(to)) = (was.scalar(), is.scalar()) {
             let value = if from == Scalar::String {
-                made(self.new, new)
+                self.made(self.new, new)
             } else {
                 None
             };
             let back = if to == Scalar::String {
-                made(self.old, old)
+                self.made(self.old, old)
             } else {
                 None
             };
@@ -332,12 +347,12 @@ impl<'a, 'b> Comparison<'a, 'b> {
         } else if is == Types::ARRAY && items_of(new) == was {
             Some(Operation::List {
                 path,
-                back: made(self.old, old),
+                back: self.made(self.old, old),
             })
         } else if was == Types::ARRAY && items_of(old) == is {
             Some(Operation::Single {
                 path,
-                value: made(self.new, new),
+                value: self.made(self.new, new),
             })
         } else if is == Types::OBJECT
             && let Some(name) = only(new, was)
@@ -444,15 +459,4 @@ fn single<'a>(document: Document<'a>, schemas: &[&'a Value]) -> Option<Vec<&'a V
     } else {
         None
     }
-}
-
-/// The shortest value that fits, for a place where one has to be made up.
-fn made(document: Document<'_>, schemas: &[&Value]) -> Option<Value> {
-    let whole = json!({ "allOf": schemas });
-    let stated = schemas.iter().filter_map(|schema| schema.get("default").cloned());
-    let mut values = Generator::new(document, Vec::new(), &Value::Null, &|| false).values(schemas, 1);
-    values.sort_by_key(|value| value.to_string().len());
-    stated
-        .chain(values)
-        .find(|value| document.accepts(&whole, std::slice::from_ref(value)) == Some(true))
 }

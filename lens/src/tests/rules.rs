@@ -394,7 +394,7 @@ fn a_suggested_lens_is_accepted() {
         "name": text, "priority": {"enum": ["low", "urgent"]}, "tags": {"type": "array", "items": text}, "count": {"type": "string"},
         "owner": {"type": "integer", "minimum": 3}, "note": text,
         "address": {"type": "object", "properties": {"city": {"type": "string", "maxLength": 80}}, "required": ["city"], "additionalProperties": false}}});
-    let found = diff(&old, &new);
+    let found = diff(&old, &new, &|| false);
     assert!(!found.compatible);
     let changes: Vec<_> = found
         .changes
@@ -421,16 +421,19 @@ fn a_suggested_lens_is_accepted() {
         .check()
         .unwrap_or_else(|error| panic!("{error:?}\n{lens:#}"));
     assert_eq!(checked.forward.unwrap().class, Class::Lossy);
-    let same = diff(&old, &old);
+    let same = diff(&old, &old, &|| false);
     assert!(same.compatible && same.changes.is_empty() && same.suggested_lens.is_empty());
     let wider = json!({"type": "object", "properties": {"a": {"type": "number"}}});
     assert!(
         diff(
             &json!({"type": "object", "properties": {"a": {"type": "integer"}}}),
-            &wider
+            &wider,
+            &|| false
         )
         .compatible
     );
+    let out_of_time = diff(&old, &wider, &|| true);
+    assert!(!out_of_time.compatible && out_of_time.changes.is_empty() && out_of_time.suggested_lens.is_empty());
 }
 
 #[test]
@@ -462,7 +465,7 @@ fn hostile_schemas_are_refused_or_read_in_bounded_steps() {
         for source in [&schema, &references] {
             // Whether it is accepted does not matter: it ends.
             let _ = lens.compile(source, &json!({"type": "object"}), Direction::Forward);
-            let _ = diff(source, &references);
+            let _ = diff(source, &references, &|| false);
         }
     }
     let mut deep = json!({"type": "string"});
