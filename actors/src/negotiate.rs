@@ -6,6 +6,11 @@ use semver::{Version, VersionReq};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::model::{Capabilities, ProtocolName, SessionId, TEXT_PROTOCOL, are_compatible};
+use by_lens::{add_lens_advice, admits, by_lens, compatible_range};
+
+mod by_lens;
+
+pub use by_lens::{ByLens, LensVersions, Paths};
 
 /// Suggestions of one negotiation, at most; the incompatibilities are always complete.
 const SUGGESTIONS_LEN_MAX: usize = 20;
@@ -37,6 +42,9 @@ pub struct Negotiation {
     pub compatible: bool,
     /// The version to use of each protocol that both declare in compatible versions, required or not.
     pub supported_protocols: BTreeMap<ProtocolName, Version>,
+    /// What lenses do for protocols that both declare without a compatible version.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_lens: BTreeMap<ProtocolName, ByLens>,
     pub feature_intersections: BTreeSet<String>,
     pub unsupported_features: UnsupportedFeatures,
     pub incompatibilities: Vec<Incompatibility>,
@@ -85,6 +93,9 @@ pub struct MatrixRow {
     pub compatible: bool,
     /// With the version to use.
     pub common_protocols: BTreeMap<ProtocolName, Version>,
+    /// Protocols for which lenses lead both ways, with the version of each side.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_lens: BTreeMap<ProtocolName, LensVersions>,
     pub common_features: BTreeSet<String>,
 }
 
@@ -95,28 +106,43 @@ pub struct MatrixRow {
 /// all, because such a session accepts any ([`Capabilities::accepts`]). Features never make a pair incompatible. A
 /// required protocol must be declared: a side without any protocols fails every requirement.
 ///
+/// Where two versions of a protocol are not compatible, lenses that lead both ways replace the agreement.
+///
 /// The built-in `text` counts as declared by both where one declares or requires it. Elsewhere it does not count: every
 /// session speaks it, so it would make each pair compatible.
 #[must_use]
-pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[RequiredProtocol]) -> Negotiation {
+pub fn negotiate(
+    ours: &Capabilities,
+    theirs: &Capabilities,
+    required: &[RequiredProtocol],
+    paths: Paths<'_>,
+) -> Negotiation {
     let is_text_wanted = required.iter().any(|wanted| wanted.name.as_str() == TEXT_PROTOCOL);
     let features = (&ours.supported_features, &theirs.supported_features);
     let (ours, theirs) = &Spoken::pair(ours, theirs, is_text_wanted);
     let supported_protocols = agreements(ours, theirs);
+    let requirement_of = |name: &ProtocolName| required.iter().find(|wanted| wanted.name == *name);
+    let by_lens: BTreeMap<_, _> = apart(ours, theirs, &supported_protocols)
+        .filter_map(|(name, ours, theirs)| {
+            let wanted = requirement_of(name).map_or(VersionReq::STAR, |wanted| wanted.version.clone());
+            Some((name.clone(), by_lens(name, ours, theirs, &wanted, paths)?))
+        })
+        .collect();
     // The first unmet requirement of each protocol. The reason is the same for all of them, so it is given once.
     let mut unmet = BTreeMap::new();
     for wanted in required {
-        if let Some(reason) = unmet_reason(ours, theirs, wanted, &supported_protocols) {
+        if let Some(reason) = unmet_reason(ours, theirs, wanted, &supported_protocols, &by_lens) {
             unmet.entry(&wanted.name).or_insert((reason, wanted));
         }
     }
     let compatible = if required.is_empty() {
-        can_exchange(ours, theirs, &supported_protocols)
+        can_exchange(ours, theirs, &supported_protocols) || by_lens.values().any(ByLens::is_both_ways)
     } else {
         unmet.is_empty()
     };
     let mut reasons: BTreeMap<_, _> = unmet.iter().map(|(name, (reason, _))| (*name, *reason)).collect();
-    for name in incompatible_protocols(ours, theirs, &supported_protocols) {
+    let is_bridged = |name: &ProtocolName| by_lens.get(name).is_some_and(ByLens::is_both_ways);
+    for (name, ..) in apart(ours, theirs, &supported_protocols).filter(|(name, ..)| !is_bridged(name)) {
         reasons
             .entry(name)
             .or_insert(IncompatibilityReason::NoCompatibleVersion);
@@ -126,10 +152,14 @@ pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[Require
         .map(|(name, reason)| incompatibility(ours, theirs, name, reason))
         .collect();
     let requirement = |name: &ProtocolName| unmet.get(name).map(|(_, wanted)| *wanted);
+    let mut suggestions = suggestions(ours, theirs, requirement, &incompatibilities, compatible);
+    add_lens_advice(&by_lens, &mut suggestions);
+    suggestions.truncate(SUGGESTIONS_LEN_MAX);
     Negotiation {
         compatible,
-        suggestions: suggestions(ours, theirs, requirement, &incompatibilities, compatible),
+        suggestions,
         supported_protocols,
+        by_lens,
         feature_intersections: features.0 & features.1,
         unsupported_features: UnsupportedFeatures {
             ours: features.0 - features.1,
@@ -141,15 +171,28 @@ pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[Require
 
 /// Compares two sessions for the matrix.
 #[must_use]
-pub fn compare(session_a: SessionId, a: &Capabilities, session_b: SessionId, b: &Capabilities) -> MatrixRow {
+pub fn compare(
+    session_a: SessionId,
+    a: &Capabilities,
+    session_b: SessionId,
+    b: &Capabilities,
+    paths: Paths<'_>,
+) -> MatrixRow {
     let common_features = &a.supported_features & &b.supported_features;
     let (a, b) = &Spoken::pair(a, b, false);
     let common_protocols = agreements(a, b);
+    let by_lens: BTreeMap<_, _> = apart(a, b, &common_protocols)
+        .filter_map(|(name, of_a, of_b)| {
+            let found = by_lens(name, of_a, of_b, &VersionReq::STAR, paths)?;
+            Some((name.clone(), found.both_ways()?))
+        })
+        .collect();
     MatrixRow {
         session_a,
         session_b,
-        compatible: can_exchange(a, b, &common_protocols),
+        compatible: can_exchange(a, b, &common_protocols) || !by_lens.is_empty(),
         common_protocols,
+        by_lens,
         common_features,
     }
 }
@@ -219,14 +262,12 @@ fn agreed_version<'a>(
     of_b: &'a BTreeSet<Version>,
     requirement: &VersionReq,
 ) -> Option<&'a Version> {
-    // A star admits no prerelease, yet with no requirement two sessions that share one agree on it.
-    let admits = |version: &Version| *requirement == VersionReq::STAR || requirement.matches(version);
     // The lower version of a compatible pair is agreed, so a partner at or above each version is enough.
     let lower = |of: &'a BTreeSet<Version>, with: &'a BTreeSet<Version>| {
         let releases: BTreeSet<_> = with.iter().filter(|version| version.pre.is_empty()).collect();
         of.iter()
             .rev()
-            .filter(|version| admits(version))
+            .filter(|version| admits(requirement, version))
             .find(|version| has_partner_above(version, with, &releases))
     };
     lower(of_a, of_b).max(lower(of_b, of_a))
@@ -247,15 +288,13 @@ fn versions(of: &Spoken<'_>, name: &ProtocolName) -> BTreeSet<Version> {
     of.get(name).cloned().unwrap_or_default()
 }
 
-/// Protocols that both declare, in no compatible versions.
-fn incompatible_protocols<'a>(
+/// Protocols that both declare, in no compatible versions, with the versions of each.
+fn apart<'a>(
     ours: &'a Spoken<'_>,
     theirs: &'a Spoken<'_>,
     agreed: &BTreeMap<ProtocolName, Version>,
-) -> impl Iterator<Item = &'a ProtocolName> {
-    declared_by_both(ours, theirs)
-        .map(|(name, ..)| name)
-        .filter(|name| !agreed.contains_key(*name))
+) -> impl Iterator<Item = (&'a ProtocolName, &'a BTreeSet<Version>, &'a BTreeSet<Version>)> {
+    declared_by_both(ours, theirs).filter(|(name, ..)| !agreed.contains_key(*name))
 }
 
 fn incompatibility(
@@ -277,13 +316,19 @@ fn unmet_reason(
     theirs: &Spoken<'_>,
     wanted: &RequiredProtocol,
     agreed: &BTreeMap<ProtocolName, Version>,
+    by_lens: &BTreeMap<ProtocolName, ByLens>,
 ) -> Option<IncompatibilityReason> {
     let declared = |by: &Spoken<'_>| by.get(&wanted.name).is_some_and(|own| !own.is_empty());
     match (declared(ours), declared(theirs)) {
         (true, false) => Some(IncompatibilityReason::NotSupportedByTarget),
         (false, true) => Some(IncompatibilityReason::NotSupportedByUs),
         (false, false) => Some(IncompatibilityReason::NotSupported),
-        (true, true) if !agreed.contains_key(&wanted.name) => Some(IncompatibilityReason::NoCompatibleVersion),
+        (true, true) if !agreed.contains_key(&wanted.name) => match by_lens.get(&wanted.name) {
+            Some(found) if found.is_both_ways() => {
+                (!admits(&wanted.version, &found.ours)).then_some(IncompatibilityReason::RequirementNotMet)
+            }
+            _ => Some(IncompatibilityReason::NoCompatibleVersion),
+        },
         (true, true) => {
             let of_us = ours.get(&wanted.name)?;
             let of_them = theirs.get(&wanted.name)?;
@@ -363,16 +408,6 @@ fn add_advice(found: &Incompatibility, wanted: Option<&RequiredProtocol>, out: &
         }
         (IncompatibilityReason::NotSupportedByUs, ..) => out.push(format!("add {name} {requirement} to this session")),
         _ => out.push(format!("add {name} {requirement} to both sessions")),
-    }
-}
-
-/// The versions that semver calls compatible with this one: 2.x, 0.3.x, 0.0.4.
-fn compatible_range(version: &Version) -> String {
-    match (version.major, version.minor) {
-        _ if !version.pre.is_empty() => version.to_string(),
-        (0, 0) => version.to_string(),
-        (0, minor) => format!("0.{minor}.x"),
-        (major, _) => format!("{major}.x"),
     }
 }
 

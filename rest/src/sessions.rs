@@ -135,7 +135,19 @@ pub struct MatrixRow {
     pub compatible: bool,
     /// The agreed version by name of protocol.
     pub common_protocols: BTreeMap<String, String>,
+    /// Protocols for which lenses lead both ways, with the version of each side.
+    #[absent]
+    pub by_lens: Option<BTreeMap<String, LensVersions>>,
     pub common_features: Vec<String>,
+}
+
+/// The versions in which two sessions send, between which lenses lead.
+#[answer]
+pub struct LensVersions {
+    #[schema(value_type = words::Version)]
+    pub a: String,
+    #[schema(value_type = words::Version)]
+    pub b: String,
 }
 
 /// A page of the matrix.

@@ -1,9 +1,19 @@
 //! What two sessions have in common, by example and for random capabilities.
 
+mod lenses;
+
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+
+fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[RequiredProtocol]) -> Negotiation {
+    super::negotiate(ours, theirs, required, &|_, _, _| None)
+}
+
+fn compare(session_a: SessionId, a: &Capabilities, session_b: SessionId, b: &Capabilities) -> MatrixRow {
+    super::compare(session_a, a, session_b, b, &|_, _, _| None)
+}
 
 fn speaks(protocols: &[(&str, &[&str])], features: &[&str]) -> Capabilities {
     let versions = |texts: &[&str]| texts.iter().map(|text| Version::parse(text).unwrap()).collect();

@@ -14,6 +14,8 @@ use common::json::page::JsonPage;
 const MATRIX_LEN_MAX: usize = 100;
 /// Versions and features that one page of the matrix compares: about 5 ms. A page has at least one row.
 const MATRIX_ENTRIES_MAX: usize = 40_000;
+/// Entries that a lens counts as: several paths along all of them are searched for.
+const LENS_ENTRIES: usize = 100;
 
 /// A page of the matrix as JSON text: of the sessions with these ids or names, or of all active ones. It begins after
 /// the row of the two sessions `after`.
@@ -106,6 +108,7 @@ fn matrix_page(
     while let Some(&(a, b)) = pairs.peek() {
         let (a, b) = (&members[a], &members[b]);
         compared += a.record.capabilities.entries_len() + b.record.capabilities.entries_len();
+        compared += project.lenses_between(a, b) * LENS_ENTRIES;
         let is_full = last.is_some() && compared > MATRIX_ENTRIES_MAX;
         if is_full || !rows.push(&project.compare(a, b)) {
             break;

@@ -109,12 +109,30 @@ impl ProjectHandle {
 
     /// What two sessions can speak with each other, from the view of the first.
     pub fn negotiate(&self, ours: &Member, theirs: &Member, required: &[RequiredProtocol]) -> Negotiation {
-        negotiate::negotiate(&ours.record.capabilities, &theirs.record.capabilities, required)
+        negotiate::negotiate(
+            &ours.record.capabilities,
+            &theirs.record.capabilities,
+            required,
+            &|name, from, to| self.0.catalog.lenses(name.as_str())?.plan(from, to),
+        )
     }
 
     /// One row of `compatibility_matrix`.
     pub fn compare(&self, a: &Member, b: &Member) -> MatrixRow {
         let (a, b) = (&a.record, &b.record);
-        negotiate::compare(a.id, &a.capabilities, b.id, &b.capabilities)
+        negotiate::compare(a.id, &a.capabilities, b.id, &b.capabilities, &|name, from, to| {
+            self.0.catalog.lenses(name.as_str())?.plan(from, to)
+        })
+    }
+
+    /// Lenses of the protocols that both sessions declare: what comparing them looks at.
+    pub fn lenses_between(&self, a: &Member, b: &Member) -> usize {
+        let (a, b) = (
+            &a.record.capabilities.supported_protocols,
+            &b.record.capabilities.supported_protocols,
+        );
+        let shared = a.keys().filter(|name| b.contains_key(*name));
+        let lenses = shared.filter_map(|name| self.0.catalog.lenses(name.as_str()));
+        lenses.map(|lenses| lenses.registered().len()).sum()
     }
 }

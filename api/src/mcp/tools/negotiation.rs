@@ -44,6 +44,7 @@ pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
         let properties = json!({
             "compatible": {"type": "boolean"},
             "supported_protocols": {"type": "object", "additionalProperties": {"type": "string"}},
+            "by_lens": {"type": "object"},
             "feature_intersections": strings_schema(""),
             "unsupported_features": {
                 "type": "object",
@@ -114,7 +115,7 @@ fn rows_schema() -> Value {
         "type": "object",
         "properties": {
             "session_a": string_schema(""), "session_b": string_schema(""), "compatible": {"type": "boolean"},
-            "common_protocols": {"type": "object"}, "common_features": strings_schema(""),
+            "common_protocols": {"type": "object"}, "by_lens": {"type": "object"}, "common_features": strings_schema(""),
         },
         "required": ["session_a", "session_b", "compatible", "common_protocols", "common_features"],
     });
