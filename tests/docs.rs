@@ -169,6 +169,11 @@ fn errors() -> Vec<BrokerError> {
             version,
             speaks: Vec::new(),
         },
+        BrokerError::NoLens {
+            name: text("chat"),
+            from: Version::new(1, 0, 0),
+            to: Version::new(2, 0, 0),
+        },
         BrokerError::TransformFailed(Box::new(TransformFailure {
             from: Version::new(1, 0, 0),
             to: Version::new(2, 0, 0),

@@ -159,6 +159,7 @@ impl From<&BrokerError> for Problem {
             | BrokerError::ProtocolExists { .. }
             | BrokerError::SessionTakenOver
             | BrokerError::IncompatibleProtocol { .. }
+            | BrokerError::NoLens { .. }
             | BrokerError::TransformFailed(_)
             | BrokerError::QuestionClosed { .. } => StatusCode::CONFLICT,
             BrokerError::RevisionMismatch { .. } => StatusCode::PRECONDITION_FAILED,

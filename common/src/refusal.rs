@@ -41,6 +41,7 @@ pub fn error_detail(error: &BrokerError) -> Value {
         } => {
             json!({"recipient": recipient, "protocol": name, "version": version, "speaks": speaks})
         }
+        BrokerError::NoLens { name, from, to } => json!({"protocol": name, "version": from, "to": to}),
         BrokerError::TransformFailed(failure) => transform_detail(failure),
         BrokerError::QueueFull(BudgetFull { budget, limit }) => {
             json!({"limit": limit, "unit": budget.unit(), "budget": budget.as_str()})

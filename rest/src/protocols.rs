@@ -54,3 +54,93 @@ pub struct Protocols {
     #[absent]
     pub next_cursor: Option<String>,
 }
+
+/// A payload as a recipient of another version gets it.
+#[answer]
+pub struct TransformedPayload {
+    #[schema(value_type = Object)]
+    pub payload: Value,
+    #[schema(value_type = words::Version)]
+    pub from: String,
+    #[schema(value_type = words::Version)]
+    pub to: String,
+    /// The versions from one to the other, by the lenses between them.
+    #[schema(value_type = Vec<words::Version>)]
+    pub path: Vec<String>,
+    /// What the lenses of this path may do: `exact`, `defaulted` or `lossy`.
+    pub class: String,
+    /// Places of the payload that the way back would not restore: JSON Pointers with `*` for items, at most 32.
+    pub loss: Vec<String>,
+    /// Places of the result that were made up, at most 32.
+    pub defaulted: Vec<String>,
+    /// There are more places of one kind.
+    #[absent]
+    pub more: Option<bool>,
+    /// Restores what is lost on the reverse path.
+    #[absent]
+    #[schema(value_type = Option<Object>)]
+    pub complement: Option<Value>,
+}
+
+/// Who speaks which version of a protocol, and in which versions messages were sent.
+#[answer]
+pub struct ProtocolUsage {
+    #[schema(value_type = words::ProtocolName)]
+    pub name: String,
+    /// Since when messages were counted: the start of the window, or later if not all were.
+    #[schema(format = DateTime)]
+    pub since: String,
+    #[schema(format = DateTime)]
+    pub until: String,
+    /// Whether all versions are listed and all messages of the window were counted. One answer looks at up to 50,000 events.
+    pub complete: bool,
+    /// The lowest version first.
+    pub versions: Vec<VersionUsage>,
+}
+
+/// A version of a protocol, and who uses it.
+#[answer]
+pub struct VersionUsage {
+    #[schema(value_type = words::Version)]
+    pub version: String,
+    #[schema(format = DateTime)]
+    pub registered_at: String,
+    /// From lower versions to this one.
+    pub lenses: Vec<LensUsage>,
+    pub sessions: SpeakingSessions,
+    /// Messages that were accepted in this version.
+    pub sent: u64,
+    pub delivered: DeliveredCopies,
+    /// No session needs it: it is the highest version of none, and no message of the window had it.
+    pub retirable: bool,
+}
+
+/// A lens to a version, and what it does.
+#[answer]
+pub struct LensUsage {
+    #[schema(value_type = words::Version)]
+    pub from: String,
+    /// `exact`, `defaulted` or `lossy`; null if messages do not go this way.
+    pub forward: Option<String>,
+    /// As `forward`, for the way back.
+    pub backward: Option<String>,
+}
+
+/// Sessions that declare a version.
+#[answer]
+pub struct SpeakingSessions {
+    /// Those that are not disconnected.
+    pub active: usize,
+    /// Disconnected ones that keep their name.
+    pub kept: usize,
+    /// Those of both whose highest version it is.
+    pub only: usize,
+}
+
+/// Copies of messages that were delivered in a version; a broadcast has one for each recipient.
+#[answer]
+pub struct DeliveredCopies {
+    pub as_sent: u64,
+    /// Of messages that were sent in another version.
+    pub transformed: u64,
+}

@@ -42,6 +42,7 @@ use api::problem;
         projects::grants, projects::grant, projects::revoke_grant,
         sessions::list, sessions::list_at_root, sessions::show, sessions::end, compatibility::matrix,
         protocols::list, protocols::list_at_root, protocols::show, protocols::register,
+        protocols::transform, protocols::usage,
         messages::send, history::list, history::life, dead_letters::list, dead_letters::redrive, events::follow,
         flow::show, threads::list,
         questions::list, questions::ask, questions::show, questions::remove,

@@ -255,6 +255,11 @@ pub enum BrokerError {
         version: String,
         speaks: Vec<String>,
     },
+    #[error(
+        "no lenses lead from {name} {from} to {to}: discover_protocols shows the lenses, register_protocol with from and \
+         lens adds one"
+    )]
+    NoLens { name: String, from: Version, to: Version },
     #[error("{0}; transform_message shows what becomes of a payload")]
     TransformFailed(Box<TransformFailure>),
     #[error(transparent)]
@@ -399,7 +404,7 @@ impl BrokerError {
             Self::ProtocolExists { .. } => "protocol_exists",
             Self::InvalidSchema { .. } => "invalid_schema",
             Self::PayloadInvalid { .. } => "payload_invalid",
-            Self::IncompatibleProtocol { .. } => "incompatible_protocol",
+            Self::IncompatibleProtocol { .. } | Self::NoLens { .. } => "incompatible_protocol",
             Self::TransformFailed(_) => "transform_failed",
             Self::QueueFull(_) | Self::RecipientFull | Self::QuestionsFull { .. } => "queue_full",
             Self::QuestionNotFound { .. } => "question_not_found",

@@ -19,8 +19,9 @@ pub use actor::Project;
 pub use handle::{
     CrossProjectSend, EnvelopePage, Flow, FlowEdge, LateAnswer, LifeChange, ListedMessage, Lookup, MailboxFigures,
     MessageFilter, MessageLife, MessagePage, Page, Party, PendingLookup, PreparedSend, ProjectFigures, ProjectHandle,
-    ProtocolDefinition, ReceiveRequest, RecipientLife, RedriveRequest, RequestTrace, SendRequest, SessionSet,
-    StatusFilter, Thread, ThreadCursor, ThreadKey, ThreadPage,
+    ProtocolDefinition, ProtocolUsage, ReceiveRequest, RecipientLife, RedriveRequest, RequestTrace, SendRequest,
+    SessionSet, StatusFilter, Thread, ThreadCursor, ThreadKey, ThreadPage, TransformRequest, TransformedPayload,
+    VersionUsage,
 };
 #[cfg(feature = "faults")]
 pub use messages::Panic;

@@ -9,6 +9,7 @@ mod compiler;
 mod lenses;
 mod messages;
 mod schema;
+mod transform;
 
 pub use actor::Registry;
 pub use catalog::{Catalog, DiscoverPage, DiscoverQuery, Protocol};

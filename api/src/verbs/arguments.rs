@@ -78,8 +78,11 @@ impl<'a> Arguments<'a> {
     }
 
     /// The raw JSON of an argument of at most `len_max` bytes.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is too long.
     #[inline]
-    fn raw_within(&mut self, name: &str, len_max: usize) -> Result<Option<&'a str>, BrokerError> {
+    pub fn raw_within(&mut self, name: &str, len_max: usize) -> Result<Option<&'a str>, BrokerError> {
         match self.raw(name) {
             Some(raw) if raw.len() > len_max => Err(too_long(name, len_max)),
             raw => Ok(raw),

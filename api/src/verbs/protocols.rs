@@ -1,23 +1,27 @@
-//! Protocols: reads a definition and the filters of a list, and writes what callers see.
+//! Protocols: reads a definition, the filters of a list and a payload to transform, and writes what callers see.
 
 use std::collections::BTreeSet;
 
 use actors::{
     clock::rfc3339_text,
     model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionId},
-    project::{ProjectHandle, ProtocolDefinition},
-    registry::DiscoverPage,
+    project::{ProjectHandle, ProtocolDefinition, TransformRequest, TransformedPayload, VersionUsage},
+    registry::{DiscoverPage, RegisteredLens},
 };
 use rest::{
-    protocols::{Protocol, ProtocolMetadata as MetadataView, RegisteredProtocol},
+    protocols::{
+        DeliveredCopies, LensUsage, Protocol, ProtocolMetadata as MetadataView, ProtocolUsage, RegisteredProtocol,
+        SpeakingSessions, VersionUsage as VersionView,
+    },
     word,
 };
 use semver::{Version, VersionReq};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::arguments::{Arguments, RequirementArgument, VersionArgument};
-use common::json::page::JsonPage;
+use crate::auth::Identity;
+use common::json::{page::JsonPage, write_json};
 
 /// Protocols of a page, unless the caller sets a limit.
 pub const PAGE_LEN: usize = 100;
@@ -26,6 +30,8 @@ pub const PAGE_LEN_MAX: usize = 1000;
 /// Bytes of a schema as it is sent. The registry bounds it again without white space.
 pub const SCHEMA_LEN_MAX: usize = 512 * 1024;
 const METADATA_LEN_MAX: usize = 16 * 1024;
+/// Bytes of the complement of an earlier transformation.
+const COMPLEMENT_LEN_MAX: usize = 16 * 1024;
 
 /// The metadata that a caller may set. Unlike the stored form, it refuses unknown members, which are mistakes.
 #[derive(Default, Deserialize)]
@@ -116,6 +122,73 @@ pub fn parse_requirement(text: &str) -> Result<VersionReq, BrokerError> {
     Ok(wanted)
 }
 
+/// The payload to transform; it takes all arguments. The payload and the result have at most `payload_len_max` bytes.
+///
+/// # Errors
+/// `InvalidArgument` for an argument that is missing, wrong or unknown; `PayloadTooLarge`.
+pub fn parse_transform(
+    protocol_name: &str,
+    mut arguments: Arguments<'_>,
+    payload_len_max: usize,
+) -> Result<TransformRequest, BrokerError> {
+    let from_version = arguments.required_text("from_version")?.into_owned();
+    let to_version = arguments.required_text("to_version")?.into_owned();
+    let payload = arguments.required_raw("payload")?;
+    if payload.len() > payload_len_max {
+        return Err(BrokerError::PayloadTooLarge { limit: payload_len_max });
+    }
+    let complement = arguments.raw_within("complement", COMPLEMENT_LEN_MAX)?;
+    if complement.is_some_and(|text| !text.starts_with('{')) {
+        return Err(BrokerError::invalid("complement", "must be an object"));
+    }
+    arguments.finish()?;
+    Ok(TransformRequest {
+        protocol_name: protocol_name.to_owned(),
+        from_version,
+        to_version,
+        payload: payload.to_owned(),
+        complement: complement.map(str::to_owned),
+        len_max: payload_len_max,
+    })
+}
+
+/// Transforms a payload, and charges its work to the caller. Returns the answer as JSON text.
+///
+/// # Errors
+/// Those of [`ProjectHandle::transform`].
+pub async fn transform(by: &Identity, request: TransformRequest) -> Result<Vec<u8>, BrokerError> {
+    let late = by.project.transform(request).await;
+    by.charge_work(late.work);
+    Ok(transformed_text(&late.result?))
+}
+
+/// The answer has the payload and the complement as the lenses have written them.
+fn transformed_text(of: &TransformedPayload) -> Vec<u8> {
+    let (transformed, versions) = (&of.transformed, of.plan.versions());
+    let mut rest = json!({
+        "from": versions[0],
+        "to": versions[versions.len() - 1],
+        "path": versions,
+        "class": of.plan.describe().class,
+        "loss": transformed.loss,
+        "defaulted": transformed.defaulted,
+    });
+    if transformed.loss.more() || transformed.defaulted.more() {
+        rest["more"] = json!(true);
+    }
+    let mut text = Vec::with_capacity(transformed.payload.len() + 512);
+    text.extend_from_slice(b"{\"payload\":");
+    text.extend_from_slice(transformed.payload.as_bytes());
+    if let Some(complement) = &transformed.complement {
+        text.extend_from_slice(b",\"complement\":");
+        text.extend_from_slice(complement.as_bytes());
+    }
+    let at = text.len();
+    write_json(&mut text, &rest);
+    text[at] = b',';
+    text
+}
+
 /// A page of protocols as JSON text.
 pub fn page(page: &DiscoverPage, with_schema: bool) -> Vec<u8> {
     let mut text = JsonPage::new("protocols");
@@ -138,5 +211,54 @@ pub fn protocol_view(record: &ProtocolRecord, with_schema: bool) -> Protocol {
         registered_at: rfc3339_text(record.registered_at_ms),
         registered_by: record.registered_by.map(|session| session.to_string()),
         schema: with_schema.then(|| record.schema.clone()),
+    }
+}
+
+/// Who speaks which version of a protocol, and in which versions messages were sent between two times.
+///
+/// # Errors
+/// As [`ProjectHandle::protocol_usage`].
+pub async fn usage(
+    project: &ProjectHandle,
+    name: &ProtocolName,
+    since_ms: u64,
+    until_ms: u64,
+) -> Result<ProtocolUsage, BrokerError> {
+    let usage = project.protocol_usage(name, since_ms, until_ms).await?;
+    Ok(ProtocolUsage {
+        name: name.to_string(),
+        since: rfc3339_text(usage.since_ms),
+        until: rfc3339_text(until_ms),
+        complete: usage.is_complete,
+        versions: usage.versions.iter().map(version_view).collect(),
+    })
+}
+
+fn version_view(version: &VersionUsage) -> VersionView {
+    let record = &version.protocol.record;
+    VersionView {
+        version: record.version.to_string(),
+        registered_at: rfc3339_text(record.registered_at_ms),
+        lenses: version.lenses.iter().map(lens_view).collect(),
+        sessions: SpeakingSessions {
+            active: version.active,
+            kept: version.kept,
+            only: version.only,
+        },
+        sent: version.sent,
+        delivered: DeliveredCopies {
+            as_sent: version.as_sent,
+            transformed: version.transformed,
+        },
+        retirable: version.is_retirable,
+    }
+}
+
+fn lens_view(lens: &RegisteredLens) -> LensUsage {
+    let class = |verdict: &Option<Value>| Some(verdict.as_ref()?["class"].as_str()?.to_owned());
+    LensUsage {
+        from: lens.record.from.to_string(),
+        forward: class(&lens.record.forward),
+        backward: class(&lens.record.backward),
     }
 }

@@ -2,13 +2,16 @@
 
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
+use std::time::Duration;
+
 use actix_web::{
-    HttpResponse,
+    HttpRequest, HttpResponse,
     http::{Method, header::LOCATION},
     web,
 };
 use actors::{
-    model::{Pattern, ProtocolName, Scope},
+    clock::{millis, now},
+    model::{BrokerError, Pattern, ProtocolName, Scope},
     registry::DiscoverQuery,
 };
 use rest::words;
@@ -16,12 +19,19 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::http::{
+    backpressure::transport_context,
     extract::{ApiResult, Caller, JsonArguments, NoQuery, listed, ok_text, parse_limit, parse_text},
     problem_body::ProblemBody,
     resource::Resource,
 };
 use api::verbs::protocols::{self, PAGE_LEN, PAGE_LEN_MAX};
-use common::json::write_json;
+use common::{
+    config::{Rule, Span},
+    json::write_json,
+};
+
+/// The time in which messages are counted by default.
+const USAGE_WINDOW: Duration = Duration::from_hours(24);
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {
@@ -30,6 +40,8 @@ pub fn resources() -> Vec<Resource> {
         Resource::at("/api/v1/protocols")
             .on(Method::GET, web::to(list))
             .on(Method::POST, web::to(register)),
+        Resource::at("/api/v1/protocols/{name}").on(Method::GET, web::to(usage)),
+        Resource::at("/api/v1/protocols/{name}/transform").on(Method::POST, web::to(transform)),
         Resource::at("/api/v1/protocols/{name}/{version}").on(Method::GET, web::to(show)),
     ]
 }
@@ -162,4 +174,73 @@ pub async fn register(Caller(by): Caller, _: NoQuery, body: JsonArguments) -> Ap
         HttpResponse::Created()
     };
     Ok(response.insert_header((LOCATION, location)).json(answer))
+}
+
+/// A payload to transform: the arguments of the tool `transform_message`.
+#[allow(dead_code, reason = "schema of the input of parse_transform")]
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TransformPayload {
+    /// The version of the payload.
+    from_version: rest::words::Version,
+    to_version: rest::words::Version,
+    #[schema(value_type = Object)]
+    payload: (),
+    /// Of an earlier answer: restores on the reverse path what it has lost.
+    #[schema(value_type = Option<Object>)]
+    complement: Option<()>,
+}
+
+/// Shows what a recipient of another version gets of a payload. It sends nothing.
+#[utoipa::path(post, path = "/api/v1/protocols/{name}/transform", operation_id = "transform_payload", tag = "protocols",
+    params(("name" = words::ProtocolName, Path)), request_body = TransformPayload, responses(
+    (status = 200, description = "The payload in the other version", body = rest::protocols::TransformedPayload),
+    (status = 409, description = "No lenses lead to this version, or they do not transform this payload",
+        body = ProblemBody, content_type = "application/problem+json"),
+))]
+pub async fn transform(
+    Caller(by): Caller,
+    _: NoQuery,
+    name: web::Path<String>,
+    body: JsonArguments,
+    request: HttpRequest,
+) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    let context = transport_context(&request).ok_or(BrokerError::unavailable())?;
+    let wanted = protocols::parse_transform(&name, body.arguments()?, context.service.payload_len_max)?;
+    let text = protocols::transform(&by, wanted).await?;
+    ok_text(&by, text)
+}
+
+/// Selects messages to count.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct UsageQuery {
+    /// Messages of this time until now: from `10s` to `30d`; `24h` by default.
+    #[param(pattern = "^[0-9]{1,9}(ms|s|m|h|d)?$", example = "24h")]
+    window: Option<String>,
+}
+
+/// Who speaks which version of a protocol, and in which versions messages were sent, counted from the event log.
+#[utoipa::path(get, path = "/api/v1/protocols/{name}", operation_id = "get_protocol_usage", tag = "protocols",
+    params(("name" = words::ProtocolName, Path), UsageQuery), responses(
+    (status = 200, description = "The versions with their use", body = rest::protocols::ProtocolUsage),
+))]
+pub async fn usage(Caller(by): Caller, name: web::Path<String>, query: web::Query<UsageQuery>) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    let name = ProtocolName::parse(&name)?;
+    let rule = Span(Duration::from_secs(10)..=Duration::from_hours(30 * 24));
+    let window = query
+        .window
+        .as_deref()
+        .map_or(Ok(USAGE_WINDOW), |text| rule.parse(text));
+    let window = window.map_err(|_| BrokerError::invalid("window", rule.allowed()))?;
+    // The end is after messages of this very millisecond.
+    let until_ms = now().unix_ms + 1;
+    let since_ms = until_ms.saturating_sub(millis(window));
+    let usage = protocols::usage(&by.project, &name, since_ms, until_ms).await?;
+    let mut text = Vec::new();
+    write_json(&mut text, &usage);
+    ok_text(&by, text)
 }

@@ -130,6 +130,14 @@ fn worst_arguments(tool: &str) -> Vec<String> {
             format!(r#"{{"tags":{words}}}"#),
             format!(r#"{{"version":"{}"}}"#, ">=1,".repeat(LARGE / 4)),
         ],
+        "transform_message" => {
+            let note = |more: &str| {
+                format!(
+                    r#"{{"protocol_name":"note","from_version":"1.0.0","to_version":"1.0.0","payload":{{"text":1,"more":{more}}}}}"#
+                )
+            };
+            vec![note(&list("1", LARGE)), note(&list("[]", LARGE)), note(&text(LARGE))]
+        }
         "negotiate_capabilities" => {
             let one = r#"{"name":"chat","version":">=1, <2"}"#;
             vec![

@@ -24,9 +24,10 @@ const BACKEND_TOKENS_MAX: usize = 100;
 /// The bound in bytes where no tokenizer is installed: JSON of this kind has about four bytes per token.
 const BYTES_OF_A_TOKEN: usize = 5;
 
-const READING: [&str; 7] = [
+const READING: [&str; 8] = [
     "list_sessions",
     "discover_protocols",
+    "transform_message",
     "compatibility_matrix",
     "get_message_status",
     "list_dead_letters",
@@ -88,7 +89,7 @@ fn a_caller_sees_the_tools_that_it_may_use() {
         ["observer", "member"].map(|scope| agent_with_key(&broker, &team.new_key_with_scope(scope)));
     let (admin, operator) = (agent_with_key(&broker, &team.key), agent_with_key(&broker, ADMIN_KEY));
     let all = tools(&operator);
-    assert_eq!(names(&all).len(), 29);
+    assert_eq!(names(&all).len(), 30);
     assert_eq!(names(&tools(&observer)), BTreeSet::from(READING));
     assert!(
         tools(&observer)
@@ -118,7 +119,7 @@ fn a_caller_sees_the_tools_that_it_may_use() {
 #[test]
 fn without_keys_a_caller_sees_what_anonymous_callers_may_do() {
     let open = Broker::start();
-    assert_eq!(names(&tools(&open.client())).len(), 29);
+    assert_eq!(names(&tools(&open.client())).len(), 30);
     // With an admin key, administration needs it.
     let administered = Broker::with_admin_key();
     let anonymous = Agent::legacy(administered.wire_with(&[]), "2025-11-25", &json!({}));
@@ -183,9 +184,9 @@ fn a_key_may_say_which_tools_are_listed() {
     assert_eq!(names(&listed(&team.key)), BTreeSet::from(CORE));
     assert_eq!(names(&listed(&with("agent"))), agent_tools());
     let full = with("full");
-    assert_eq!(names(&listed(&full)).len(), 24);
+    assert_eq!(names(&listed(&full)).len(), 25);
     // The new key of a rotation is listed the same.
-    assert_eq!(names(&listed(&team.rotate_key(&full, 0))).len(), 24);
+    assert_eq!(names(&listed(&team.rotate_key(&full, 0))).len(), 25);
     let keys = team.rest("GET", "keys", &Value::Null).json();
     let said = keys["keys"]
         .as_array()

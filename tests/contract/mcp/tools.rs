@@ -4,13 +4,14 @@ use serde_json::{Value, json};
 
 use crate::support::{Agent, Broker, keys};
 
-const TOOLS: [&str; 29] = [
+const TOOLS: [&str; 30] = [
     "register_session",
     "heartbeat",
     "disconnect_session",
     "list_sessions",
     "register_protocol",
     "discover_protocols",
+    "transform_message",
     "negotiate_capabilities",
     "compatibility_matrix",
     "send_message",

@@ -7,6 +7,7 @@ mod flow;
 mod parties;
 mod scan;
 mod threads;
+mod usage;
 
 use std::{
     collections::BTreeMap,
@@ -29,6 +30,7 @@ pub use filter::{MessageFilter, StatusFilter};
 pub use flow::{Flow, FlowEdge};
 pub use parties::{Party, SessionSet};
 pub use threads::{Thread, ThreadCursor, ThreadKey, ThreadPage};
+pub use usage::{ProtocolUsage, VersionUsage};
 
 pub(in crate::project) use scan::WALKS_MAX;
 use scan::{LogScan, READ_BYTES, Span};

@@ -183,5 +183,6 @@ fn is_about_unknown(error: &BrokerError) -> bool {
             | BrokerError::SessionTakenOver
             | BrokerError::ProtocolNotFound { .. }
             | BrokerError::IncompatibleProtocol { .. }
+            | BrokerError::NoLens { .. }
     )
 }

@@ -14,6 +14,7 @@ mod replication;
 mod reports;
 mod sending;
 mod sessions;
+mod transforming;
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -42,12 +43,13 @@ pub use figures::{MailboxFigures, ProjectFigures};
 pub(super) use history::WALKS_MAX;
 pub use history::{
     EnvelopePage, Flow, FlowEdge, LifeChange, ListedMessage, MessageFilter, MessageLife, MessagePage, Party,
-    RecipientLife, SessionSet, StatusFilter, Thread, ThreadCursor, ThreadKey, ThreadPage,
+    ProtocolUsage, RecipientLife, SessionSet, StatusFilter, Thread, ThreadCursor, ThreadKey, ThreadPage, VersionUsage,
 };
 pub use inbox::ReceiveRequest;
 pub use lookup::{LateAnswer, Lookup, PendingLookup};
 pub use protocols::ProtocolDefinition;
 pub use sending::{CrossProjectSend, PreparedSend, RequestTrace, SendRequest};
+pub use transforming::{TransformRequest, TransformedPayload};
 
 /// The verbs of a project, which every surface calls. Cheap to clone. Reads take no actor.
 #[derive(Clone)]

@@ -147,8 +147,8 @@ impl<F> Preparation<F> {
         T: Send + 'static,
         F: Fn(&ProjectHandle, &SendRequest<'_>, Attempt<'_>) -> Result<T, BrokerError> + Send + Sync + 'static,
     {
-        let is_large = self.request.payload.len() > CHECKED_ON_WORKER_BYTES_MAX;
-        let checks = Arc::clone(&self.project.0.large_checks);
+        let project = self.project.clone();
+        let payload_len = self.request.payload.len();
         let run = move || {
             let request = self.request.as_request();
             let attempt = current.as_ref().map_or(Attempt::First, Attempt::Second);
@@ -160,17 +160,7 @@ impl<F> Preparation<F> {
             };
             LateAnswer { result, work }
         };
-        if !is_large {
-            return run();
-        }
-        // Each project waits with one message at most, so that others need not wait for all of its messages.
-        let _own = checks.lock().await;
-        let _all = LARGE_CHECKS.acquire().await;
-        let unavailable = |_| LateAnswer {
-            result: Err(BrokerError::unavailable()),
-            work: 0,
-        };
-        tokio::task::spawn_blocking(run).await.unwrap_or_else(unavailable)
+        project.run_check(payload_len, run).await
     }
 }
 
@@ -361,6 +351,25 @@ impl ProjectHandle {
         }));
         protocol.schema.validate_within(&request.work, request.payload)?;
         Ok(self.submission(sender, target, request))
+    }
+
+    /// Checks a payload of so many bytes: on the caller's thread, or off the workers if it is large.
+    pub(super) async fn run_check<T: Send + 'static>(
+        &self,
+        payload_len: usize,
+        check: impl FnOnce() -> LateAnswer<T> + Send + 'static,
+    ) -> LateAnswer<T> {
+        if payload_len <= CHECKED_ON_WORKER_BYTES_MAX {
+            return check();
+        }
+        // Each project waits with one message at most, so that others need not wait for all of its messages.
+        let _own = self.0.large_checks.lock().await;
+        let _all = LARGE_CHECKS.acquire().await;
+        let unavailable = |_| LateAnswer {
+            result: Err(BrokerError::unavailable()),
+            work: 0,
+        };
+        tokio::task::spawn_blocking(check).await.unwrap_or_else(unavailable)
     }
 
     pub(super) fn submission(&self, sender: &Member, target: Recipients, request: &SendRequest<'_>) -> Submission {

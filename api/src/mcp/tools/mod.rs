@@ -35,6 +35,7 @@ pub static TOOLS: &[Tool] = &[
     sessions::LIST_SESSIONS,
     protocols::REGISTER_PROTOCOL,
     protocols::DISCOVER_PROTOCOLS,
+    protocols::TRANSFORM_MESSAGE,
     negotiation::NEGOTIATE_CAPABILITIES,
     negotiation::COMPATIBILITY_MATRIX,
     sending::SEND_MESSAGE,

@@ -1,8 +1,9 @@
-//! The tools `register_protocol` and `discover_protocols`.
+//! The tools `register_protocol`, `discover_protocols` and `transform_message`.
 
 use actors::{
-    model::{BrokerError, ProtocolName, Scope},
+    model::{BrokerError, PAGE_BYTES_MAX, ProtocolName, Scope},
     registry::DiscoverQuery,
+    session::ReadBudget,
 };
 use serde_json::{Value, json};
 
@@ -135,5 +136,56 @@ fn discover_protocols(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &Rep
     Ok(Called::page(caller, async move |caller| {
         let page = caller.project.discover_protocols(&query)?;
         Ok(ToolResult::from(protocols::page(&page, with_schema)))
+    }))
+}
+
+/// `transform_message`.
+pub const TRANSFORM_MESSAGE: Tool = Tool {
+    name: "transform_message",
+    title: "Transform message",
+    description: "What a recipient of another version of the protocol would get of a payload. Sends nothing.",
+    hints: READ_ONLY,
+    required_scope: Scope::Observer,
+    input: || {
+        let properties = json!({
+            "protocol_name": string_schema("As registered."),
+            "from_version": string_schema("Of the payload."),
+            "to_version": string_schema("Of the recipient."),
+            "payload": {"type": "object", "description": "As for send_message."},
+            "complement": {"type": "object", "description": "Of an earlier result: restores what it lost."},
+        });
+        (properties, &["protocol_name", "from_version", "to_version", "payload"])
+    },
+    output: || {
+        let properties = json!({
+            "payload": {"type": "object"},
+            "from": string_schema(""),
+            "to": string_schema(""),
+            "path": strings_schema(""),
+            "class": {"enum": ["exact", "defaulted", "lossy"]},
+            "loss": strings_schema(""),
+            "defaulted": strings_schema(""),
+            "more": {"type": "boolean"},
+            "complement": {"type": "object"},
+        });
+        (
+            properties,
+            &["payload", "from", "to", "path", "class", "loss", "defaulted"],
+        )
+    },
+    acts_as_session: false,
+    exclusive: false,
+    run: transform_message,
+};
+
+fn transform_message(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
+    let name = arguments.required_text("protocol_name")?;
+    let request = protocols::parse_transform(&name, arguments, caller.context.service.payload_len_max)?;
+    Ok(Called::page(caller, async move |caller| {
+        if request.payload.len() > PAGE_BYTES_MAX {
+            caller.reservation().budget().reserve(request.payload.len()).await;
+        }
+        let text = protocols::transform(&caller.context.identity, request).await?;
+        Ok(ToolResult::from(text))
     }))
 }

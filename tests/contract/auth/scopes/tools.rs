@@ -7,7 +7,7 @@ use super::{
 
 /// A tool, the scope it needs, its arguments, and the code of its error for a caller with that scope. `$N` is a new
 /// number in each call, `$MESSAGE` the id of a message that was sent.
-pub(super) const TOOLS: [(&str, Level, &str, &str); 29] = [
+pub(super) const TOOLS: [(&str, Level, &str, &str); 30] = [
     ("register_session", Member, "{}", NO_ERROR),
     ("heartbeat", Member, "{}", NO_ERROR),
     ("list_sessions", Observer, "{}", NO_ERROR),
@@ -18,6 +18,12 @@ pub(super) const TOOLS: [(&str, Level, &str, &str); 29] = [
         NO_ERROR,
     ),
     ("discover_protocols", Observer, "{}", NO_ERROR),
+    (
+        "transform_message",
+        Observer,
+        r#"{"protocol_name": "note", "from_version": "1.0.0", "to_version": "1.0.0", "payload": {"text": ""}}"#,
+        NO_ERROR,
+    ),
     (
         "negotiate_capabilities",
         Member,

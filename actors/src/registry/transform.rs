@@ -1,0 +1,152 @@
+//! Transforms a payload along a path of lenses, within the work budget of its message.
+
+use lens::{Plan, Request, TransformError, Transformed};
+
+use super::{Catalog, WorkBudget};
+use crate::model::{ProtocolName, TransformFailure, TransformReason};
+
+impl Catalog {
+    /// Transforms a payload that fits the first version of the path. The result fits the last one, and has at most `len_max`
+    /// bytes.
+    ///
+    /// # Errors
+    /// If an operation cannot be carried out, or the result does not fit, is too large or too expensive.
+    pub fn transform(
+        &self,
+        name: &ProtocolName,
+        plan: &Plan,
+        request: Request<'_>,
+        len_max: usize,
+        budget: &WorkBudget,
+    ) -> Result<Transformed, TransformFailure> {
+        let versions = plan.versions();
+        let mut fits = |at: usize, text: &str| {
+            let protocol = self.get(name.as_str(), &versions[at].to_string());
+            protocol.is_some_and(|protocol| protocol.schema.validate_within(budget, text).is_ok())
+        };
+        let result = budget.halved(|work| plan.apply(request, work, &mut fits));
+        match result {
+            Ok(transformed) if transformed.payload.len() <= len_max => Ok(transformed),
+            Ok(_) => Err(TransformError::TooLarge),
+            Err(error) => Err(error),
+        }
+        .map_err(|error| TransformFailure {
+            from: versions[0].clone(),
+            to: versions[versions.len() - 1].clone(),
+            reason: TransformReason::Fails(error),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, sync::Arc};
+
+    use lens::{Direction, Lens};
+    use semver::Version;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        model::{LensRecord, ProtocolMetadata, ProtocolRecord},
+        registry::{Lenses, Protocol, RegisteredLens},
+    };
+
+    const SHORT: &str = r#"{"text": "hi", "size": 7}"#;
+
+    /// A catalog with two versions of `chat` and the lens between them.
+    fn catalog() -> (Catalog, ProtocolName) {
+        let (name, catalog) = (ProtocolName::parse("chat").unwrap(), Catalog::default());
+        let object = |properties: Value| json!({"type": "object", "properties": properties, "required": ["size"], "additionalProperties": false});
+        let schemas = [
+            object(json!({"text": {"type": "string"}, "size": {"type": "integer"}})),
+            object(json!({"body": {"type": "string"}, "size": {"type": "integer", "maximum": 10}})),
+        ];
+        for (major, schema) in (1..).zip(&schemas) {
+            let record = ProtocolRecord {
+                name: name.clone(),
+                version: Version::new(major, 0, 0),
+                schema: schema.clone(),
+                capabilities: BTreeSet::new(),
+                metadata: ProtocolMetadata::default(),
+                registered_at_ms: 0,
+                registered_by: None,
+            };
+            catalog.insert(Protocol::compile(Arc::new(record)).unwrap());
+        }
+        let ops = json!([{"op": "rename", "path": "/text", "to": "body"}]);
+        let compiled = Lens::parse(&ops)
+            .unwrap()
+            .compile(&schemas[0], &schemas[1], Direction::Both)
+            .unwrap();
+        let record = LensRecord {
+            name: name.clone(),
+            from: Version::new(1, 0, 0),
+            to: Version::new(2, 0, 0),
+            ops,
+            direction: Direction::Both,
+            allow_loss: false,
+            revision: 1,
+            forward: None,
+            backward: None,
+            registered_by_key: None,
+            registered_at_ms: 0,
+        };
+        let lens = RegisteredLens {
+            record: Arc::new(record),
+            compiled: Arc::new(compiled),
+        };
+        catalog.set_lenses(&name, Lenses::new(vec![lens]));
+        (catalog, name)
+    }
+
+    fn transform(payload: &str, len_max: usize, budget: &WorkBudget) -> Result<Transformed, TransformFailure> {
+        let (catalog, name) = catalog();
+        let lenses = catalog.lenses("chat").unwrap();
+        let plan = lenses
+            .plan(&Version::new(1, 0, 0), &BTreeSet::from([Version::new(2, 0, 0)]))
+            .unwrap();
+        let request = Request {
+            payload,
+            ..Request::default()
+        };
+        catalog.transform(&name, &plan, request, len_max, budget)
+    }
+
+    fn reason(result: Result<Transformed, TransformFailure>) -> TransformError {
+        match result.unwrap_err() {
+            TransformFailure {
+                from,
+                to,
+                reason: TransformReason::Fails(error),
+            } => {
+                assert_eq!((from, to), (Version::new(1, 0, 0), Version::new(2, 0, 0)));
+                error
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn a_payload_is_transformed_and_its_work_is_charged() {
+        let budget = WorkBudget::default();
+        let transformed = transform(SHORT, 1000, &budget).unwrap();
+        let payload: Value = serde_json::from_str(&transformed.payload).unwrap();
+        assert_eq!(payload, json!({"body": "hi", "size": 7}));
+        assert!(transformed.loss.is_empty() && budget.spent() > 0);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let result = |payload: &str, len_max| reason(transform(payload, len_max, &WorkBudget::default()));
+        assert_eq!(result(r#"{"size": 11}"#, 1000), TransformError::DoesNotFit);
+        assert_eq!(result(SHORT, 10), TransformError::TooLarge);
+    }
+
+    #[test]
+    fn a_spent_budget_transforms_nothing() {
+        let budget = WorkBudget::default();
+        while budget.halved(|left| std::mem::take(left)) > 0 {}
+        assert_eq!(reason(transform(SHORT, 1000, &budget)), TransformError::TooExpensive);
+    }
+}
