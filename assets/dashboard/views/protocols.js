@@ -1,4 +1,4 @@
-// Protocols, one version with its schema, and which sessions can speak with each other.
+// Protocols, one version with its schema, who speaks which version, and which sessions can speak with each other.
 import { html } from '../lib/preact.js';
 import { get } from '../lib/api.js';
 import { count } from '../lib/format.js';
@@ -61,8 +61,29 @@ function Protocol({ name, version }) {
         ['Sessions', html`<a href=${link('sessions', null, { protocol: name })}>That declare it</a>`],
         ['Messages', html`<a href=${link('messages', null, { protocol: name })}>Of this protocol</a>`],
       ]} /><//>
+      <${Use} name=${name} version=${version} />
       <${Panel} title="Schema"><div class="body"><${Json} value=${protocol.schema ?? {}} label="Schema" /></div><//>`}<//>`;
 }
+
+// Who speaks which version, with the lenses between them. The lowest version is the first row.
+function Use({ name, version }) {
+  const path = `protocols/${encodeURIComponent(name)}`;
+  const resource = useResource(`use ${name}`, (signal) => get(path, { window: '24h' }, signal), { topics: ['protocol', 'session'], pollMs: 30_000 });
+  return html`<${Panel} title="Use in 24 hours"><${Loaded} resource=${resource} what="the use">${(data) => html`
+    <${Table} caption="Use of each version" rows=${data.versions} keyOf=${(row) => row.version} empty=${{ title: 'No version.' }} columns=${[
+      { title: 'Version', render: (row) => html`<a href=${link('protocols', name, {}, row.version)}
+        aria-current=${row.version === version ? 'true' : undefined}>${row.version}</a>` },
+      { title: 'Lenses', render: (row) => html`<${Words} values=${row.lenses.map(lensText)} />` },
+      { title: 'Sessions', render: ({ sessions }) => `${count(sessions.active)} active, ${count(sessions.kept)} kept` },
+      { title: 'Highest for', render: ({ sessions }) => count(sessions.only) },
+      { title: 'Sent', render: (row) => count(row.sent) },
+      { title: 'Delivered', render: ({ delivered }) => `${count(delivered.as_sent)} as sent, ${count(delivered.transformed)} transformed` },
+      { title: 'State', render: (row) => row.retirable && html`<${Status} kind="idle" label="no longer spoken" />` },
+    ]} />
+    ${!data.complete && html`<p class="body faint">Not all is counted: messages since <${Time} at=${data.since} /> only.</p>`}`}<//><//>`;
+}
+
+const lensText = ({ from, forward, backward }) => `from ${from}: ${forward ?? 'no way'}, back ${backward ?? 'no way'}`;
 
 const SIDE_MAX = 24;
 
@@ -80,12 +101,17 @@ function Matrix({ params }) {
           { title: 'Session', render: (row) => nameOf(row.session_a) },
           { title: 'With', render: (row) => nameOf(row.session_b) },
           { title: 'Compatible', render: (row) => html`<${Status} kind=${row.compatible ? 'good' : 'idle'} label=${row.compatible ? 'yes' : 'no'} />` },
-          { title: 'Agreed versions', render: (row) => html`<${Words} values=${Object.entries(row.common_protocols).map((pair) => pair.join(' '))} />` },
+          { title: 'Agreed versions', render: (row) => html`<${Words} values=${agreedText(row)} />` },
           { title: 'Features', isWide: true, render: (row) => html`<${Words} values=${row.common_features} />` },
         ]} />
       ${rows.length > 100 && html`<p class="body faint">The first 100 of ${count(rows.length)} pairs.</p>`}
       <${Pages} shown=${Math.min(100, rows.length)} next=${next} /><//>`}<//>`;
 }
+
+const agreedText = ({ common_protocols: common, by_lens: lenses = {} }) => [
+  ...Object.entries(common).map((pair) => pair.join(' ')),
+  ...Object.entries(lenses).map(([name, { a, b }]) => `${name} ${a} and ${b} by lens`),
+];
 
 const named = (id, name) => html`<a href=${link('sessions', id)}>${name
   ? html`<${Text} value=${name} max=${30} />` : html`<code>${id.slice(0, 18)}…</code>`}</a>`;
@@ -93,9 +119,10 @@ const named = (id, name) => html`<a href=${link('sessions', id)}>${name
 function Square({ rows, nameOf }) {
   const all = new Set();
   const agreed = new Map();
-  for (const { session_a: a, session_b: b, compatible, common_protocols: common } of rows) {
+  for (const row of rows) {
+    const { session_a: a, session_b: b, compatible } = row;
     all.add(a).add(b);
-    const text = compatible ? Object.entries(common).map((pair) => pair.join(' ')).join(', ') || 'yes' : '';
+    const text = compatible ? agreedText(row).join(', ') || 'yes' : '';
     agreed.set(`${a} ${b}`, text);
     agreed.set(`${b} ${a}`, text);
   }
