@@ -57,6 +57,16 @@ const ADVICE: &[Advice] = &[
         "mcp-broker protocols register FILE adds another",
     ),
     advice(
+        "incompatible_protocol",
+        ": discover_protocols shows the lenses",
+        "mcp-broker protocols usage NAME shows the lenses, mcp-broker protocols lens put adds one",
+    ),
+    advice(
+        "transform_failed",
+        "; transform_message",
+        "mcp-broker protocols try shows what becomes of a payload",
+    ),
+    advice(
         "project_not_found",
         ": list_projects",
         "mcp-broker project list --include-inactive lists the projects",

@@ -10,6 +10,7 @@ mod guides;
 mod inboxes;
 mod lists;
 mod program;
+mod protocols;
 mod screens;
 mod sending;
 mod streams;

@@ -42,15 +42,27 @@ impl PayloadSource {
     /// # Errors
     /// Those of [`Self::read`].
     pub fn read_object(&self, advice: &str) -> Result<Box<RawValue>, CliError> {
+        self.read_value("object", '{', advice)
+    }
+
+    fn read_value(&self, kind: &str, start: char, advice: &str) -> Result<Box<RawValue>, CliError> {
         let (text, from) = self.load()?;
         let value: Result<Box<RawValue>, _> = serde_json::from_str(text.trim());
-        let refused = |reason: String| CliError::Usage(format!("{from} is not a JSON object: {reason}; {advice}"));
+        let refused = |reason: String| CliError::Usage(format!("{from} is not a JSON {kind}: {reason}; {advice}"));
         let value = value.map_err(|error| refused(format!("line {}, column {}", error.line(), error.column())))?;
-        if value.get().starts_with('{') {
+        if value.get().starts_with(start) {
             Ok(value)
         } else {
             Err(refused("it is another value".to_owned()))
         }
+    }
+
+    /// Reads a JSON list as [`Self::read`] reads an object. `advice` says what is allowed.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`].
+    pub fn read_list(&self, advice: &str) -> Result<Box<RawValue>, CliError> {
+        self.read_value("list", '[', advice)
     }
 
     /// The payload as JSON: an object as it was given, anything else as a string. The end of the last line of a file is no

@@ -1,4 +1,11 @@
-//! `protocols`: lists the protocols of a project, shows one with its schema, or registers one.
+//! `protocols`: lists the protocols of a project, shows one with its schema, or registers one. The folder has what is about two
+//! versions: `diff`, `lens`, `try` and `usage`.
+
+mod between;
+mod diff;
+mod lens_command;
+mod transform;
+mod usage;
 
 use clap::{Arg, ArgMatches, Command};
 use rest::protocols::Protocol;
@@ -25,6 +32,7 @@ pub fn command() -> Command {
     };
     Command::new(NAME)
         .about("List the protocols of the project, show one with its schema, or register one")
+        .after_help("A protocol named like a command below: protocols -- NAME.")
         .arg(positional("name", "NAME", "Only the versions of this protocol"))
         .arg(positional("version", "VERSION", "Show this version with its schema").requires("name"))
         .arg(
@@ -46,7 +54,13 @@ pub fn command() -> Command {
             .conflicts_with("version"),
         )
         .arg(limit(LIMIT_MAX, "100", "The most protocols to list").conflicts_with("version"))
-        .subcommand(register::command())
+        .subcommands([
+            register::command(),
+            diff::command(),
+            lens_command::command(),
+            transform::command(),
+            usage::command(),
+        ])
         .args_conflicts_with_subcommands(false)
         .disable_version_flag(true)
 }
@@ -59,8 +73,13 @@ enum Protocols {
 
 /// Reads the arguments.
 pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    if let Some((_, below)) = matches.subcommand() {
-        return register::read(below);
+    match matches.subcommand() {
+        Some((diff::NAME, below)) => return diff::read(below),
+        Some((lens_command::NAME, below)) => return lens_command::read(below),
+        Some((transform::NAME, below)) => return transform::read(below),
+        Some((usage::NAME, below)) => return usage::read(below),
+        Some((_, below)) => return register::read(below),
+        None => {}
     }
     let name = given(matches, "name");
     if let (Some(name), Some(version)) = (&name, given(matches, "version")) {

@@ -1,0 +1,175 @@
+//! What the commands about two versions of a protocol have in common: their arguments, and the versions as the broker has them.
+
+use clap::{Arg, ArgMatches};
+use lens::{Direction, Edge, Lens, Plan};
+use semver::Version;
+use serde::Deserialize;
+use serde_json::Value;
+use std::sync::Arc;
+
+use super::super::job::Context;
+use super::super::lists::{Pages, parsed};
+use super::super::payload::PayloadSource;
+use crate::client::{parameter, percent_encoded, with_query};
+use crate::error::CliError;
+use crate::flags::{given, id};
+use crate::table::escaped;
+
+/// The most versions of a protocol that are read.
+const VERSIONS_MAX: usize = 10_000;
+const PAGE_LEN: usize = 100;
+
+/// A protocol and two of its versions.
+#[derive(Debug, Clone)]
+pub struct Between {
+    pub name: String,
+    pub from: String,
+    pub to: String,
+}
+
+impl Between {
+    /// The arguments NAME, FROM and `to`.
+    pub fn arguments(to: &'static str, help: &'static str) -> [Arg; 3] {
+        let required = |name: &'static str, value: &'static str, help: &'static str| {
+            Arg::new(name)
+                .value_name(value)
+                .required(true)
+                .value_parser(id)
+                .help(help)
+        };
+        [
+            required("name", "NAME", "Name of the protocol"),
+            required("from", "FROM", "Version of the payloads"),
+            required("to", to, help),
+        ]
+    }
+
+    /// Reads the arguments.
+    pub fn read(matches: &ArgMatches) -> Self {
+        let text = |name| given(matches, name).unwrap_or_default();
+        Self {
+            name: text("name"),
+            from: text("from"),
+            to: text("to"),
+        }
+    }
+
+    /// The path of the second version.
+    pub fn version_path(&self) -> String {
+        format!(
+            "/api/v1/protocols/{}/{}",
+            percent_encoded(&self.name),
+            percent_encoded(&self.to)
+        )
+    }
+
+    /// The path of the lens between them.
+    pub fn lens_path(&self) -> String {
+        format!("{}/lenses/{}", self.version_path(), percent_encoded(&self.from))
+    }
+
+    /// The three, as a line shows them.
+    pub fn shown(&self) -> String {
+        format!(
+            "{} {} to {}",
+            escaped(&self.name),
+            escaped(&self.from),
+            escaped(&self.to)
+        )
+    }
+}
+
+/// A file, or stdin.
+pub fn source(file: &str) -> PayloadSource {
+    match file {
+        "-" => PayloadSource::Stdin,
+        file => PayloadSource::File(file.to_owned()),
+    }
+}
+
+/// Reads the schema of a version that is not registered.
+///
+/// # Errors
+/// Those of [`PayloadSource::read`].
+pub fn read_schema(file: &str) -> Result<Value, CliError> {
+    let text = source(file).read_object("allowed: a file with a JSON Schema, or - for stdin")?;
+    Ok(parsed(text.get())?)
+}
+
+/// A registered version.
+#[derive(Debug, Deserialize)]
+pub struct Registered {
+    pub version: Version,
+    pub schema: Value,
+    #[serde(default)]
+    lenses: Vec<RegisteredLens>,
+}
+
+/// A lens to a version.
+#[derive(Debug, Deserialize)]
+struct RegisteredLens {
+    from: Version,
+    direction: Direction,
+    ops: Value,
+}
+
+/// The versions of a protocol with their schemas and lenses.
+///
+/// # Errors
+/// The broker refused the request, or its answer has another form.
+pub fn registered(context: &Context, name: &str) -> Result<Vec<Registered>, CliError> {
+    let filters = [parameter("name", Some(name)), parameter("include_schema", Some("true"))];
+    let path = with_query("/api/v1/protocols", filters);
+    let mut pages = Pages::new(&context.client, path, "protocols", PAGE_LEN, VERSIONS_MAX);
+    let mut versions = Vec::new();
+    while let Some(page) = pages.next_page()? {
+        for item in page {
+            versions.push(parsed(item.get())?);
+        }
+    }
+    Ok(versions)
+}
+
+/// The version of this text among them.
+///
+/// # Errors
+/// [`CliError::Failed`] if it is not registered.
+pub fn version<'v>(versions: &'v [Registered], name: &str, text: &str) -> Result<&'v Registered, CliError> {
+    let wanted = Version::parse(text).ok();
+    let is_it = |known: &&Registered| {
+        wanted
+            .as_ref()
+            .is_some_and(|wanted| known.version.cmp_precedence(wanted).is_eq())
+    };
+    versions.iter().find(is_it).ok_or_else(|| {
+        let (name, text) = (escaped(name), escaped(text));
+        CliError::Failed(format!(
+            "{name} {text} is not registered; mcp-broker protocols {name} lists the versions, --schema FILE takes the schema of \
+             one that is not registered"
+        ))
+    })
+}
+
+/// The path of registered lenses between two versions.
+pub fn path(versions: &[Registered], from: &Version, to: &Version) -> Option<Plan> {
+    let schema_of = |version: &Version| {
+        let is_it = |known: &&Registered| known.version.cmp_precedence(version).is_eq();
+        versions.iter().find(is_it).map(|known| &known.schema)
+    };
+    let mut edges = Vec::new();
+    for target in versions {
+        for lens in &target.lenses {
+            let compiled = schema_of(&lens.from).and_then(|source| {
+                let operations = Lens::parse(&lens.ops).ok()?;
+                operations.compile(source, &target.schema, lens.direction).ok()
+            });
+            edges.extend(compiled.map(|compiled| Edge {
+                from: lens.from.clone(),
+                to: target.version.clone(),
+                direction: lens.direction,
+                compiled: Arc::new(compiled),
+            }));
+        }
+    }
+    Plan::find(&edges, from, std::slice::from_ref(to))
+}

@@ -1,0 +1,113 @@
+//! `protocols usage`: who speaks which version of a protocol, and in which versions messages were sent.
+
+use clap::{Arg, ArgMatches, Command};
+use rest::protocols::{LensUsage, ProtocolUsage};
+
+use super::super::job::{Context, Job};
+use super::super::lists::show_one;
+use crate::client::{ApiRequest, parameter, percent_encoded, with_query};
+use crate::error::CliError;
+use crate::flags::{given, id, text};
+use crate::output::EXIT_CODES;
+use crate::table::Table;
+
+/// The name of the command.
+pub const NAME: &str = "usage";
+
+const ABOUT: &str = "\
+Show who speaks which version of a protocol, and in which versions messages were sent. ACTIVE: sessions that declare the
+version and are not disconnected. KEPT: disconnected ones that keep their name. ONLY: those of both whose highest version
+it is. A version that none of them needs, and in which nothing was sent, is no longer spoken.
+
+  mcp-broker protocols usage chat --window 7d";
+
+/// The command with its help.
+pub fn command() -> Command {
+    Command::new(NAME)
+        .about("Show who speaks which version of a protocol")
+        .long_about(ABOUT)
+        .disable_version_flag(true)
+        .arg(
+            Arg::new("name")
+                .value_name("NAME")
+                .required(true)
+                .value_parser(id)
+                .help("Name of the protocol"),
+        )
+        .arg(text(
+            "window",
+            "TIME",
+            "Count messages of this time until now, from 10s to 30d [default: 24h]",
+        ))
+        .after_help(EXIT_CODES)
+}
+
+#[derive(Debug)]
+struct Usage {
+    path: String,
+}
+
+/// Reads the arguments.
+pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
+    let name = given(matches, "name").unwrap_or_default();
+    let path = format!("/api/v1/protocols/{}", percent_encoded(&name));
+    Box::new(Usage {
+        path: with_query(&path, [parameter("window", given(matches, "window"))]),
+    })
+}
+
+impl Job for Usage {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let body = context.client.send(&ApiRequest::get(self.path.clone()))?;
+        show_one(context, &body, |usage| described(context, usage))
+    }
+}
+
+fn described(context: &Context, usage: &ProtocolUsage) -> String {
+    let mut table = Table::new(&[
+        "VERSION",
+        "ACTIVE",
+        "KEPT",
+        "ONLY",
+        "SENT",
+        "AS SENT",
+        "TRANSFORMED",
+        "LENSES",
+        "STATE",
+    ]);
+    for version in &usage.versions {
+        let numbers = [
+            version.sessions.active as u64,
+            version.sessions.kept as u64,
+            version.sessions.only as u64,
+            version.sent,
+            version.delivered.as_sent,
+            version.delivered.transformed,
+        ]
+        .map(|number| number.to_string());
+        let lenses: Vec<_> = version.lenses.iter().map(shown_lens).collect();
+        let lenses = lenses.join(", ");
+        let state = if version.retirable { "no longer spoken" } else { "" };
+        let row = std::iter::once(version.version.as_str()).chain(numbers.iter().map(String::as_str));
+        table.row(row.chain([lenses.as_str(), state]));
+    }
+    let mut text = context.output.table(&table);
+    if !usage.complete {
+        text.push_str(&format!(
+            "\nNot all is counted: messages since {} only.\n",
+            context.output.time(&usage.since)
+        ));
+    }
+    text
+}
+
+/// The version that a lens leads from, with its classes.
+fn shown_lens(lens: &LensUsage) -> String {
+    let class = |class: &Option<String>| class.clone().unwrap_or_else(|| "none".to_owned());
+    let (forward, backward) = (class(&lens.forward), class(&lens.backward));
+    if forward == backward {
+        format!("{} ({forward})", lens.from)
+    } else {
+        format!("{} ({forward}, back {backward})", lens.from)
+    }
+}
