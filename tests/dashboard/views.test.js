@@ -32,6 +32,7 @@ async function places() {
     ['flow', 'flow', 'coder-1'],
     ['protocols', 'protocols', 'A short text from one agent to another'],
     ['protocol', 'protocols/note/1.1.0', 'The platform team'],
+    ['use of versions', 'protocols/note/1.0.0', '8 active, 0 kept'],
     ['compatibility', 'protocols/compatibility', 'note 1.1.0'],
     ['backends', 'backends', 'no-such-program'],
     ['backend', 'backends/files', 'files__echo'],
