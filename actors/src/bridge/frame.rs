@@ -65,6 +65,8 @@ pub enum StoreEvent {
     Yaps(u64),
     /// An added backend is new, has another table, or is removed.
     Backends,
+    /// A lens of this protocol is new, replaced or removed.
+    Lenses(ProtocolName),
 }
 
 /// Why bytes from the bridge cannot be used.
@@ -93,7 +95,7 @@ impl Frame {
     pub fn head(from: ReplicaId, project: &ProjectId, event: &StoreEvent) -> String {
         let text = serde_json::to_string(event).unwrap_or_default();
         let news = match event {
-            StoreEvent::Question(_) | StoreEvent::Yaps(_) | StoreEvent::Backends => {
+            StoreEvent::Question(_) | StoreEvent::Yaps(_) | StoreEvent::Backends | StoreEvent::Lenses(_) => {
                 format!(r#"{{"waiting":[]}},"desk":{text}"#)
             }
             _ => text,
@@ -162,7 +164,10 @@ mod tests {
             ),
             (StoreEvent::Claimed(session()), format!("{{\"claimed\":{session_id}}}")),
             (
-                StoreEvent::Protocol { name, version },
+                StoreEvent::Protocol {
+                    name: name.clone(),
+                    version,
+                },
                 r#"{"protocol":{"name":"chat","version":"1.2.0"}}"#.to_owned(),
             ),
             (StoreEvent::Project(3), r#"{"project":3}"#.to_owned()),
@@ -172,6 +177,10 @@ mod tests {
             ),
             (StoreEvent::Yaps(17), r#"{"waiting":[]},"desk":{"yaps":17}"#.to_owned()),
             (StoreEvent::Backends, r#"{"waiting":[]},"desk":"backends""#.to_owned()),
+            (
+                StoreEvent::Lenses(name),
+                r#"{"waiting":[]},"desk":{"lenses":"chat"}"#.to_owned(),
+            ),
         ] {
             assert_eq!(completed(&event), format!("{head}{text},\"x\":7,\"n\":42}}"));
         }
@@ -196,6 +205,7 @@ mod tests {
             StoreEvent::Question(QuestionId::from_uuid(*session().as_uuid())),
             StoreEvent::Yaps(u64::MAX),
             StoreEvent::Backends,
+            StoreEvent::Lenses(ProtocolName::parse("chat").unwrap()),
         ] {
             let frame = Frame::parse(completed(&event).as_bytes()).unwrap();
             assert_eq!((frame.event, frame.number, frame.seq), (event, 7, 42));

@@ -23,10 +23,10 @@ use crate::{
     gateway::GatewayHandle,
     idle,
     metrics::ProjectCounters,
-    model::{ActorKind, DeadLetterReason, ProjectEvent, ProjectId, ProtocolName, SessionId},
+    model::{ActorKind, DeadLetterReason, ProjectEvent, ProjectId, SessionId},
     ops::{OrderedOps, then},
     policy::{ProjectPolicy, ProjectSettings},
-    registry::{RefreshCatalog, Registry},
+    registry::{Refresh, RefreshCatalog, Registry},
     session::{EndSession, KillSession, Member, SessionEnded},
     storage::{Op, Store, StoreError},
     supervise::{ActorMetrics, Address, Envelope},
@@ -188,10 +188,10 @@ impl Project {
         });
     }
 
-    pub(super) fn refresh_protocols(&self, which: Option<(ProtocolName, semver::Version)>) -> Op<()> {
+    pub(super) fn refresh_catalog(&self, what: Refresh) -> Op<()> {
         let (done, is_learnt) = oneshot::channel();
         if let Some(registry) = self.registry.get() {
-            registry.report(RefreshCatalog { key: which, done });
+            registry.report(RefreshCatalog { what, done });
         }
         Box::pin(async {
             let is_unknown = |_| StoreError::Unreachable("the protocols cannot be read".to_owned());

@@ -23,6 +23,7 @@ use crate::{
     metrics::METRICS,
     model::{SessionId, SessionRecord},
     ops::{OrderedOps, then},
+    registry::Refresh,
     session::{Fence, Member, ResyncSession, SessionRemoved, SessionShared, Superseded},
     storage::{Op, Roster, StoreError},
     supervise::Envelope,
@@ -53,7 +54,10 @@ impl Project {
                     member.address.report(Superseded { epoch: number });
                 }
             }
-            StoreEvent::Protocol { name, version } if !own => effect = self.refresh_protocols(Some((name, version))),
+            StoreEvent::Protocol { name, version } if !own => {
+                effect = self.refresh_catalog(Refresh::Protocol(name, version));
+            }
+            StoreEvent::Lenses(name) if !own => effect = self.refresh_catalog(Refresh::Lenses(name)),
             // A change of this replica is known when it is stored.
             StoreEvent::Question(question) if !own => self.desk.read_again(question),
             StoreEvent::Yaps(_) if !own => self.desk.yaps_released(),
@@ -120,7 +124,7 @@ impl Project {
     fn resync_from(&mut self, seq: u64, ctx: &mut Context<Self>) {
         // First, so that the last heartbeat of each session is known when its record arrives.
         self.exchange_heartbeats(ctx);
-        let protocols = self.refresh_protocols(None);
+        let protocols = self.refresh_catalog(Refresh::All);
         let progress = self.store.replicated().map(|store| store.notify_progress(None));
         self.refresh_directory(ctx, move |project, refreshed, ctx| {
             let rest: Op<()> = Box::pin(async move {

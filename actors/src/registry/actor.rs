@@ -7,7 +7,8 @@ use actix::{Actor, AsyncContext, Context, Handler, Supervised};
 use super::{
     catalog::{Catalog, Protocol},
     compiler::Compiler,
-    messages::{RefreshCatalog, RegisterProtocol, RegisteredProtocol},
+    lens_keeper::LensKeeper,
+    messages::{Refresh, RefreshCatalog, RegisterProtocol, RegisteredProtocol},
 };
 use crate::{
     clock::now,
@@ -26,6 +27,7 @@ pub struct Registry {
     catalog: Arc<Catalog>,
     compiler: Arc<Compiler>,
     store: Arc<dyn Store>,
+    lenses: Arc<LensKeeper>,
     /// Bytes of the schemas that wait for the store; they count as if they were in the catalog.
     pending_bytes: usize,
 }
@@ -33,7 +35,9 @@ pub struct Registry {
 impl Registry {
     /// A registry that loads the stored protocols when it starts.
     pub(crate) fn new(catalog: Arc<Catalog>, compiler: Arc<Compiler>, store: Arc<dyn Store>) -> Self {
+        let lenses = LensKeeper::new(Arc::clone(&catalog), Arc::clone(&compiler), Arc::clone(&store));
         Self {
+            lenses: Arc::new(lenses),
             catalog,
             compiler,
             store,
@@ -50,10 +54,23 @@ impl Registry {
                 for record in not_in_catalog(&registry.catalog, records) {
                     registry.add_stored(&record, Protocol::compile(Arc::clone(&record)));
                 }
+                registry.load_lenses(ctx);
             }
             Err(error) => {
                 tracing::warn!(%error, "protocols could not be loaded; retrying in 1 s");
                 ctx.run_later(Duration::from_secs(1), Self::load);
+            }
+        });
+    }
+
+    /// As [`Self::load`], for the stored lenses.
+    fn load_lenses(&mut self, ctx: &mut Context<Self>) {
+        let lenses = Arc::clone(&self.lenses);
+        let op: Op<()> = Box::pin(async move { lenses.load().await });
+        then(op, self, ctx, |_, loaded, ctx| {
+            if let Err(error) = loaded {
+                tracing::warn!(%error, "lenses could not be loaded; retrying in 1 s");
+                ctx.run_later(Duration::from_secs(1), Self::load_lenses);
             }
         });
     }
@@ -163,16 +180,19 @@ impl Handler<Envelope<RefreshCatalog>> for Registry {
     type Result = ();
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<RefreshCatalog>, ctx: &mut Context<Self>) {
-        let RefreshCatalog { key: which, done } = message;
+        let RefreshCatalog { what, done } = message;
+        let lenses = Arc::clone(&self.lenses);
+        let of_lenses = what.clone();
         let (store, catalog, compiler) = (
             Arc::clone(&self.store),
             Arc::clone(&self.catalog),
             Arc::clone(&self.compiler),
         );
         let op: Op<Vec<_>> = Box::pin(async move {
-            let records = match which {
-                Some((name, version)) => store.protocol(&name, &version).await?.into_iter().collect(),
-                None => store.protocols().await?,
+            let records = match what {
+                Refresh::All => store.protocols().await?,
+                Refresh::Protocol(name, version) => store.protocol(&name, &version).await?.into_iter().collect(),
+                Refresh::Lenses(name) => store.versions_of(&name).await?,
             };
             let mut compiled = Vec::new();
             for record in not_in_catalog(&catalog, records) {
@@ -180,12 +200,17 @@ impl Handler<Envelope<RefreshCatalog>> for Registry {
             }
             Ok(compiled)
         });
-        then(op, self, ctx, move |registry, compiled, _| match compiled {
+        then(op, self, ctx, move |registry, compiled, ctx| match compiled {
             Ok(compiled) => {
                 for (record, compiled) in compiled {
                     registry.add_stored(&record, compiled);
                 }
-                let _ = done.send(());
+                // A lens is stored after its versions, so that they are in the catalog when it is read.
+                let op: Op<()> = Box::pin(async move { lenses.refresh(of_lenses).await });
+                then(op, registry, ctx, move |_, refreshed, _| match refreshed {
+                    Ok(()) => drop(done.send(())),
+                    Err(error) => tracing::debug!(%error, "lenses could not be read"),
+                });
             }
             // The sender of the message tries again.
             Err(error) => tracing::debug!(%error, "protocols could not be read"),

@@ -140,7 +140,7 @@ struct CatalogIndex {
     ordered: BTreeMap<(ProtocolName, Version), Arc<Protocol>>,
     /// The lenses of each protocol that has some.
     lenses: HashMap<ProtocolName, Arc<Lenses>>,
-    /// Approximate bytes of the compiled schemas.
+    /// Approximate bytes of the compiled schemas and lenses.
     bytes_len: usize,
 }
 
@@ -210,12 +210,27 @@ impl Catalog {
     /// Replaces the lenses of a protocol by these.
     pub fn set_lenses(&self, name: &ProtocolName, lenses: Lenses) {
         let mut index = self.0.index.write();
-        if lenses.registered().is_empty() {
-            index.lenses.remove(name);
+        let len = lenses.bytes_len();
+        let before = if lenses.registered().is_empty() {
+            index.lenses.remove(name)
         } else {
-            index.lenses.insert(name.clone(), Arc::new(lenses));
-        }
+            index.lenses.insert(name.clone(), Arc::new(lenses))
+        };
+        index.bytes_len = index.bytes_len.saturating_sub(before.map_or(0, |lenses| lenses.bytes_len())) + len;
         self.0.has_lenses.store(!index.lenses.is_empty(), Ordering::Relaxed);
+    }
+
+    /// The protocols that have lenses.
+    #[must_use]
+    pub(super) fn names_with_lenses(&self) -> Vec<ProtocolName> {
+        self.0.index.read().lenses.keys().cloned().collect()
+    }
+
+    /// The number of lenses.
+    #[must_use]
+    pub fn lenses_len(&self) -> usize {
+        let index = self.0.index.read();
+        index.lenses.values().map(|lenses| lenses.registered().len()).sum()
     }
 
     /// A page of protocols.
@@ -264,7 +279,7 @@ impl Catalog {
         self.len() == 0
     }
 
-    /// Approximate bytes of the compiled schemas.
+    /// Approximate bytes of the compiled schemas and lenses.
     #[must_use]
     pub fn bytes_len(&self) -> usize {
         self.0.index.read().bytes_len

@@ -1,4 +1,4 @@
-//! Compiles schemas off the workers, because one may take 100 ms.
+//! Compiles schemas, and checks lenses, off the workers, because one may take 100 ms.
 
 use std::sync::Arc;
 
@@ -24,10 +24,18 @@ impl Compiler {
     /// # Errors
     /// `invalid_schema`, as [`Protocol::compile`]; `unavailable` while the runtime shuts down.
     pub async fn compile(&self, record: Arc<ProtocolRecord>) -> Result<Arc<Protocol>, BrokerError> {
+        self.run(|| Protocol::compile(record)).await?
+    }
+
+    /// Runs work of up to 100 ms on a blocking thread.
+    ///
+    /// # Errors
+    /// `unavailable` while the runtime shuts down.
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, BrokerError> {
         let _own = self.project_lock.lock().await;
         let _all = COMPILE_PERMIT.acquire().await.map_err(|_| BrokerError::unavailable())?;
-        tokio::task::spawn_blocking(|| Protocol::compile(record))
+        tokio::task::spawn_blocking(work)
             .await
-            .unwrap_or(Err(BrokerError::unavailable()))
+            .map_err(|_| BrokerError::unavailable())
     }
 }

@@ -5,9 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use lens::{Edge, Plan};
+use lens::{Edge, Lens, Plan};
 use semver::Version;
 
+use super::catalog::Catalog;
 use crate::{locked::Locked, model::LensRecord};
 
 /// Paths that are kept for one protocol. Beyond this all are searched for again.
@@ -18,6 +19,30 @@ const PLANS_LEN_MAX: usize = 1024;
 pub struct RegisteredLens {
     pub record: Arc<LensRecord>,
     pub compiled: Arc<lens::Compiled>,
+}
+
+impl RegisteredLens {
+    /// Compiles a lens that was checked when it was registered.
+    fn compile(catalog: &Catalog, record: &Arc<LensRecord>) -> Result<Self, String> {
+        let version = |version: &Version| {
+            let protocol = catalog.get(record.name.as_str(), &version.to_string());
+            protocol.ok_or_else(|| format!("version {version} is not registered"))
+        };
+        let (source, target) = (version(&record.from)?, version(&record.to)?);
+        let compiled = Lens::parse(&record.ops)
+            .and_then(|lens| lens.compile(&source.record.schema, &target.record.schema, record.direction));
+        Ok(Self {
+            record: Arc::clone(record),
+            compiled: Arc::new(compiled.map_err(|error| error.to_string())?),
+        })
+    }
+
+    /// Approximate bytes.
+    #[must_use]
+    pub fn bytes_len(&self) -> usize {
+        // A value takes some times its text.
+        self.compiled.bytes_len() + 4 * self.record.ops.to_string().len()
+    }
 }
 
 /// The paths from one version, by the versions that a recipient declares.
@@ -47,6 +72,36 @@ impl Lenses {
             registered,
             plans: Locked::default(),
         }
+    }
+
+    /// Compiles stored lenses of one protocol. Takes those of `known` that are the same. One that does not compile is logged and
+    /// ignored.
+    pub(super) fn compile(catalog: &Catalog, known: Option<&Self>, records: Vec<Arc<LensRecord>>) -> Self {
+        let compiled = records.into_iter().filter_map(|record| {
+            let unchanged = known.and_then(|known| known.of_pair(&record.from, &record.to));
+            if let Some(unchanged) = unchanged.filter(|known| known.record == record) {
+                return Some(unchanged.clone());
+            }
+            RegisteredLens::compile(catalog, &record)
+                .inspect_err(|error| {
+                    let LensRecord { name, from, to, .. } = &*record;
+                    tracing::error!(%name, %from, %to, error, "a stored lens does not compile and is ignored");
+                })
+                .ok()
+        });
+        Self::new(compiled.collect())
+    }
+
+    /// Whether these are the lenses with these records.
+    pub(super) fn are(&self, records: &[Arc<LensRecord>]) -> bool {
+        let own = self.registered.iter().map(|lens| &lens.record);
+        self.registered.len() == records.len() && own.zip(records).all(|(own, record)| own == record)
+    }
+
+    /// Approximate bytes of the lenses.
+    #[must_use]
+    pub fn bytes_len(&self) -> usize {
+        self.registered.iter().map(RegisteredLens::bytes_len).sum()
     }
 
     /// All lenses, by `to`, then by `from`.

@@ -47,13 +47,24 @@ impl RegisteredProtocol {
     }
 }
 
-/// Loads protocols that another replica has registered: the one with this key, or all if the key is unknown.
+/// Loads what another replica has registered or changed.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct RefreshCatalog {
-    pub key: Option<(ProtocolName, semver::Version)>,
-    /// Receives a value when the protocols are in the catalog; dropped if the store cannot be read.
+    pub what: Refresh,
+    /// Receives a value when it is in the catalog; dropped if the store cannot be read.
     pub done: oneshot::Sender<()>,
+}
+
+/// What is read from the store again.
+#[derive(Clone, Debug)]
+pub(crate) enum Refresh {
+    /// All protocols and lenses.
+    All,
+    /// One version of a protocol.
+    Protocol(ProtocolName, semver::Version),
+    /// The lenses of a protocol, with its versions.
+    Lenses(ProtocolName),
 }
 
 /// Makes the actor panic. Exists in test builds only.

@@ -6,6 +6,7 @@ mod actor;
 pub mod builtin;
 mod catalog;
 mod compiler;
+mod lens_keeper;
 mod lenses;
 mod messages;
 mod schema;
@@ -18,5 +19,5 @@ pub use lenses::{Lenses, RegisteredLens};
 #[cfg(feature = "faults")]
 pub use messages::PanicRegistry;
 pub use messages::RegisteredProtocol;
-pub(crate) use messages::{RefreshCatalog, RegisterProtocol};
+pub(crate) use messages::{Refresh, RefreshCatalog, RegisterProtocol};
 pub use schema::{Schema, WorkBudget};

@@ -89,6 +89,7 @@ pub const CASES: &[Case] = cases! {
         a_session_with_a_new_record_keeps_its_inbox
         a_removed_session_is_forgotten
         a_protocol_version_never_changes
+        a_lens_is_changed_only_by_who_knows_it
         receipts_give_the_status_of_a_message_for_each_recipient
         an_unknown_message_has_no_receipt
         projects_are_isolated_from_each_other

@@ -15,6 +15,7 @@ pub mod disk;
 mod error;
 pub mod events;
 mod inboxes;
+mod lenses;
 mod local;
 pub mod memory;
 mod protocols;
@@ -40,6 +41,7 @@ pub use inboxes::{
     Acknowledge, Acknowledged, Append, Appended, Audience, Delivery, Depth, InboxStore, Lease, Peeked,
     RecipientRefusal, Release, Released, Swept,
 };
+pub use lenses::{LensPut, StoredLens};
 pub use protocols::Inserted;
 pub use questions::{
     Asked, DRAFTS_MAX, DraftPut, HELD_YAPS_BYTES_MAX, HELD_YAPS_MAX, OPEN_BYTES_DIVISOR, OPEN_MAX, OPEN_OF_SESSION_MAX,

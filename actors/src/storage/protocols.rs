@@ -31,7 +31,16 @@ impl dyn Store {
 
     /// All protocols, by name and version.
     pub fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {
-        let records = self.list(Table::Protocols, Vec::new());
+        self.protocols_with(Vec::new())
+    }
+
+    /// The versions of a protocol.
+    pub fn versions_of(&self, name: &ProtocolName) -> Op<Vec<Arc<ProtocolRecord>>> {
+        self.protocols_with(format!("{name} ").into_bytes())
+    }
+
+    fn protocols_with(&self, prefix: Vec<u8>) -> Op<Vec<Arc<ProtocolRecord>>> {
+        let records = self.list(Table::Protocols, prefix);
         Box::pin(async move {
             let records = records.await?;
             let protocols: Result<Vec<_>, _> = records.iter().map(|(_, text)| read(text)).collect();

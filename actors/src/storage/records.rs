@@ -14,6 +14,9 @@ const PROTOCOL_BYTES_MAX: usize = 16 << 20;
 /// Bytes of the lists of one backend, at most.
 pub const BACKEND_LISTS_BYTES_MAX: usize = 4 << 20;
 
+/// Bytes of one lens, at most: its operations, and what is known about both ways.
+const LENS_BYTES_MAX: usize = 128 << 10;
+
 /// A table of the records of a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
@@ -25,11 +28,19 @@ pub enum Table {
     BackendLists,
     /// How far the event log has been sent to each target outside the broker, by the bytes of its id.
     Targets,
+    /// The lenses of the protocols, by name and both versions (`lenses.rs`).
+    Lenses,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Self; 4] = [Self::Protocols, Self::AddedBackends, Self::BackendLists, Self::Targets];
+    pub const ALL: [Self; 5] = [
+        Self::Protocols,
+        Self::AddedBackends,
+        Self::BackendLists,
+        Self::Targets,
+        Self::Lenses,
+    ];
 
     /// Its name, which never changes.
     #[must_use]
@@ -39,6 +50,7 @@ impl Table {
             Self::AddedBackends => "added_backends",
             Self::BackendLists => "backend_lists",
             Self::Targets => "targets",
+            Self::Lenses => "lenses",
         }
     }
 
@@ -50,6 +62,7 @@ impl Table {
             Self::AddedBackends => BACKEND_TABLE_BYTES_MAX,
             Self::BackendLists => BACKEND_LISTS_BYTES_MAX,
             Self::Targets => 4 << 10,
+            Self::Lenses => LENS_BYTES_MAX,
         }
     }
 
@@ -63,6 +76,10 @@ impl Table {
                     name: ProtocolName::parse(name).ok()?,
                     version: version.parse().ok()?,
                 })
+            }
+            Self::Lenses => {
+                let (name, _) = str::from_utf8(key).ok()?.split_once(' ')?;
+                Some(StoreEvent::Lenses(ProtocolName::parse(name).ok()?))
             }
             Self::AddedBackends => Some(StoreEvent::Backends),
             Self::BackendLists | Self::Targets => None,

@@ -6,11 +6,11 @@ use semver::Version;
 use serde_json::json;
 
 use super::{
-    super::{Inserted, Storage},
+    super::{Inserted, LensPut, Storage},
     world::{World, depth, done, record},
 };
 use crate::model::{
-    DeadLetterReason, DeliveryStatus, Headers, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionName,
+    DeadLetterReason, DeliveryStatus, Headers, LensRecord, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionName,
 };
 
 pub async fn a_session_with_a_new_record_keeps_its_inbox(storage: Arc<dyn Storage>) {
@@ -73,6 +73,55 @@ pub async fn a_protocol_version_never_changes(storage: Arc<dyn Storage>) {
     let mut all = done(world.store.protocols()).await;
     all.sort_by(|a, b| a.version.cmp(&b.version));
     assert_eq!(all, [first, second]);
+}
+
+pub async fn a_lens_is_changed_only_by_who_knows_it(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let parsed = |text| ProtocolName::parse(text).expect("a valid name");
+    let lens = |name, from: &str, to: &str, revision| LensRecord {
+        name: parsed(name),
+        from: from.parse().expect("a version"),
+        to: to.parse().expect("a version"),
+        ops: json!([{"op": "rename", "path": "/a", "to": "b"}]),
+        direction: lens::Direction::Both,
+        allow_loss: false,
+        revision,
+        forward: Some(json!({"class": "exact", "proof": "proved", "may_lose": [], "unproved": []})),
+        backward: None,
+        registered_by_key: None,
+        registered_at_ms: 7,
+    };
+    let (first, next) = (lens("chat", "1.0.0+a", "2.0.0", 1), lens("chat", "1.0.0", "2.0.0+b", 2));
+    let put = async |record, before| done(world.store.put_lens(record, before)).await;
+    let stored = async || done(world.store.lens(&first.name, &next.from, &first.to)).await;
+    assert_eq!(stored().await, None);
+    assert_eq!(put(&first, None).await, LensPut::Stored);
+    let known = stored().await.expect("build metadata counts for nothing");
+    assert_eq!(*known.record, first);
+    assert_eq!(put(&next, None).await, LensPut::Differs(Some(known.clone())));
+    assert_eq!(put(&next, Some(&known)).await, LensPut::Stored);
+    let newer = stored().await.expect("it is stored");
+    assert_eq!(*newer.record, next);
+    assert_eq!(put(&first, Some(&known)).await, LensPut::Differs(Some(newer.clone())));
+    let remove = async |known| done(world.store.remove_lens(known)).await;
+    assert_eq!(remove(&known).await, LensPut::Differs(Some(newer.clone())));
+
+    let (of_another, earlier) = (lens("chat-b", "1.0.0", "2.0.0", 1), lens("chat", "1.0.0", "1.10.0", 1));
+    for record in [&of_another, &earlier] {
+        assert_eq!(put(record, None).await, LensPut::Stored);
+    }
+    let large = LensRecord {
+        ops: json!(["a".repeat(128 << 10)]),
+        ..lens("chat", "1.0.0", "3.0.0", 1)
+    };
+    assert_eq!(put(&large, None).await, LensPut::TooLarge);
+    let lenses = async |name| done(world.store.lenses(name)).await;
+    let expected = [earlier, next, of_another].map(Arc::new);
+    assert_eq!(lenses(Some(&first.name)).await, expected[..2]);
+    assert_eq!(lenses(None).await, expected);
+    assert_eq!(remove(&newer).await, LensPut::Stored);
+    assert_eq!(remove(&newer).await, LensPut::Differs(None));
+    assert_eq!(lenses(Some(&first.name)).await, expected[..1]);
 }
 
 pub async fn receipts_give_the_status_of_a_message_for_each_recipient(storage: Arc<dyn Storage>) {

@@ -9,10 +9,13 @@ use super::{
 use crate::{
     clock::millis,
     model::{Message, MessageId},
-    storage::state::{
-        entry::InboxEntry,
-        id_map::IdMap,
-        journal::{Change, DeskChange, Journal},
+    storage::{
+        Table,
+        state::{
+            entry::InboxEntry,
+            id_map::IdMap,
+            journal::{Change, DeskChange, Journal},
+        },
     },
 };
 
@@ -237,6 +240,9 @@ impl Journal for Recorder {
             Change::Record { table, key: of, text } => {
                 let key = key(space, records::kind_of(table)).rest(of).0;
                 let value = text.map(|text| text.as_bytes().to_vec());
+                if table == Table::Lenses && value.is_some() {
+                    self.changes.records.push(records::layout_version(records::VERSION));
+                }
                 self.changes.records.push(Record { key, value });
             }
             Change::Desk(change) => self.record_desk(change),

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::codec::{Decoded, RecordReader, RecordWriter, damaged};
+use super::{
+    codec::{Decoded, RecordReader, RecordWriter, damaged},
+    engine::Record,
+};
 use crate::{
     model::{
         DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, Priority, ProjectId,
@@ -26,8 +29,11 @@ use crate::{
 
 /// The layout version. A broker refuses later versions. Version 2 has added the event log, version 3 the
 /// outcome at the end of a receipt, version 4 which dead letters are reported, questions, yaps, targets and the
-/// lists of backends, version 5 the name of the recipient in a dead letter.
-pub const VERSION: u32 = 5;
+/// lists of backends, version 5 the name of the recipient in a dead letter, version 6 lenses.
+pub const VERSION: u32 = 6;
+/// The layout version of data without lenses. A project writes [`VERSION`] with its first lens, so that earlier brokers refuse
+/// the data from then on.
+pub const VERSION_WITHOUT_LENSES: u32 = 5;
 
 /// Used instead of the message id of a reservation.
 const NO_MESSAGE: MessageId = MessageId::from_uuid(uuid::Uuid::nil());
@@ -85,6 +91,8 @@ pub mod kind {
     pub const BACKEND_LISTS: u8 = 28;
     /// The table of an added backend.
     pub const ADDED_BACKEND: u8 = 29;
+    /// A lens.
+    pub const LENS: u8 = 30;
     /// Which dead letters are reported.
     pub const REPORT_PROGRESS: u8 = 20;
 }
@@ -96,6 +104,7 @@ pub const fn kind_of(table: Table) -> u8 {
         Table::AddedBackends => kind::ADDED_BACKEND,
         Table::BackendLists => kind::BACKEND_LISTS,
         Table::Targets => kind::TARGET,
+        Table::Lenses => kind::LENS,
     }
 }
 
@@ -109,6 +118,14 @@ pub fn read_key(table: Table, reader: &mut RecordReader<'_>) -> Decoded<Vec<u8>>
         return Ok([name.as_bytes(), b" ", reader.rest()].concat());
     }
     Ok(reader.rest().to_vec())
+}
+
+/// The layout version, as a record.
+pub fn layout_version(version: u32) -> Record {
+    Record {
+        key: key(SYSTEM_SPACE, kind::VERSION).0,
+        value: Some(version.to_be_bytes().to_vec()),
+    }
 }
 
 /// The beginning of a key.

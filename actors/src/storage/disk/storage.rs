@@ -9,7 +9,7 @@ use super::{
     engine::{Engine, Record},
     load::load,
     project::DiskProject,
-    records::{self, SYSTEM_SPACE, VERSION, kind},
+    records::{self, SYSTEM_SPACE, VERSION_WITHOUT_LENSES, kind},
     store::DiskCommit,
     writer::{self, DiskWriter},
 };
@@ -62,11 +62,8 @@ impl DiskStorage {
             error => io::Error::other(error),
         })?;
         // A folder of an earlier version can be read by this one, and no longer by the earlier one.
-        if loaded.version != Some(VERSION) {
-            let version = Record {
-                key: records::key(SYSTEM_SPACE, kind::VERSION).0,
-                value: Some(VERSION.to_be_bytes().to_vec()),
-            };
+        if loaded.version < Some(VERSION_WITHOUT_LENSES) {
+            let version = records::layout_version(VERSION_WITHOUT_LENSES);
             engine.commit(vec![version]).map_err(io::Error::other)?;
         }
         let shared = Arc::new(DiskState::new(limits, engine.reader()));

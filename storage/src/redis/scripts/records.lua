@@ -1,7 +1,7 @@
 -- Records: texts by table and key, changed by compare and set (actors/src/storage/records.rs). Each table is a hash.
 --
 -- Keys  protocols (hash: name and version -> record), added_backends (hash: backend -> table), backend_lists (hash: backend -> what it is and offers), targets (hash: target ->
---       how far events were sent to it)
+--       how far events were sent to it), lenses (hash: name and both versions -> record)
 
 -- The keys of a table that begin with a prefix.
 local function keys_of(name, prefix)

@@ -7,7 +7,7 @@ use futures_util::{FutureExt, future::join_all};
 use super::{
     super::{
         codec::RecordReader,
-        records::{self, SYSTEM_SPACE, VERSION, key, kind, kind_of, read_key},
+        records::{self, SYSTEM_SPACE, VERSION, VERSION_WITHOUT_LENSES, key, kind, kind_of, read_key},
     },
     SimulatedDisk, World, block_on, opened, restarted,
 };
@@ -194,10 +194,33 @@ fn a_disk_of_an_earlier_version_gets_the_version_of_this_one() {
     let disk = SimulatedDisk::default();
     drop(opened(&disk));
     let version = || disk.values_of(kind::VERSION);
-    assert_eq!(version(), [VERSION.to_be_bytes()]);
-    disk.put(key(SYSTEM_SPACE, kind::VERSION).0, (VERSION - 1).to_be_bytes().to_vec());
+    let current = VERSION_WITHOUT_LENSES;
+    assert_eq!(version(), [current.to_be_bytes()]);
+    disk.put(key(SYSTEM_SPACE, kind::VERSION).0, (current - 1).to_be_bytes().to_vec());
     drop(opened(&disk));
-    assert_eq!(version(), [VERSION.to_be_bytes()]);
+    assert_eq!(version(), [current.to_be_bytes()]);
+}
+
+#[test]
+fn earlier_versions_refuse_a_disk_from_the_first_lens_on() {
+    block_on(async {
+        let disk = SimulatedDisk::default();
+        let storage = opened(&disk);
+        let mut world = World::new(&storage).await;
+        let version = || disk.values_of(kind::VERSION);
+        let put = async |world: &World, text: Option<&str>| {
+            let text = text.map(Arc::from);
+            let put = world.store.put_if(Table::Lenses, "chat 1.0.0 2.0.0".into(), Before::Any, text);
+            assert_eq!(done(put).await, RecordPut::Stored);
+        };
+        put(&world, None).await;
+        assert_eq!(version(), [VERSION_WITHOUT_LENSES.to_be_bytes()]);
+        put(&world, Some("{}")).await;
+        assert_eq!(version(), [VERSION.to_be_bytes()]);
+        let _storage = reopened(&disk, storage, &mut world);
+        put(&world, None).await;
+        assert_eq!(version(), [VERSION.to_be_bytes()], "for good");
+    });
 }
 
 #[test]
