@@ -320,6 +320,34 @@ fn aliases_and_conversations_are_addresses_after_a_kill() {
     broker.agent("bob").sees(["reviewer", "conversation:c-1"]);
 }
 
+#[test]
+fn lenses_are_there_after_a_kill() {
+    let folder = Folder::new();
+    let mut broker = start_with_protocol(&folder.0);
+    let alice = broker.agent("alice");
+    let task = |version: &str, lens: Value| {
+        let mut wanted = json!({"name": "task", "version": version, "schema": {"type": "object"}});
+        wanted
+            .as_object_mut()
+            .unwrap()
+            .extend(lens.as_object().unwrap().clone());
+        wanted
+    };
+    let from = |direction: &str| json!({"from": "1.0.0", "lens": [], "direction": direction, "replace_lens": true});
+    alice.calls("register_protocol", task("1.0.0", json!({})));
+    for direction in ["both", "forward"] {
+        alice.calls("register_protocol", task("2.0.0", from(direction)));
+    }
+    let shown = |broker: &Broker| {
+        let query = json!({"name": "task", "include_schema": true});
+        broker.client().calls("discover_protocols", query)["protocols"][1]["lenses"].clone()
+    };
+    let before = shown(&broker);
+    assert_eq!((&before[0]["revision"], &before[0]["ops"]), (&json!(2), &json!([])));
+    broker.kill();
+    assert_eq!(shown(&start_broker(&folder.0)), before);
+}
+
 /// The mode bits of a folder.
 fn mode(folder: &Path) -> u32 {
     std::fs::metadata(folder).unwrap().permissions().mode() & 0o777

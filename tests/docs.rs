@@ -17,7 +17,7 @@ use actors::{
 };
 use api::{mcp::tools, problem::Problem};
 use common::{config::settings_markdown, refusal::error_detail};
-use lens::TransformError;
+use lens::{Direction, Example, LensError, TransformError};
 use mcp_broker::{http::openapi, metrics::metrics_markdown};
 use semver::Version;
 use serde_json::Value;
@@ -161,6 +161,18 @@ fn errors() -> Vec<BrokerError> {
             version: version.clone(),
             differs: vec!["schema"],
         },
+        BrokerError::LensNotFound {
+            name: text("chat"),
+            from: text("1.0.0"),
+            version: text("2.0.0"),
+        },
+        BrokerError::InvalidLens(Box::new(LensError {
+            reason: text("…"),
+            op: Some(0),
+            path: Some(text("/size")),
+            direction: Some(Direction::Forward),
+            example: Some(Example::Payload(Value::Null)),
+        })),
         BrokerError::InvalidSchema { reason: text("…") },
         BrokerError::PayloadInvalid { failures: Vec::new() },
         BrokerError::IncompatibleProtocol {
@@ -293,11 +305,11 @@ fn the_pages_name_the_present_version_of_data() {
     for (name, text) in [
         (
             "operations.md",
-            format!("reads the layouts 1 to {LAYOUT_VERSION} on disk and writes {LAYOUT_VERSION};"),
+            format!("reads the layouts 1 to {LAYOUT_VERSION} on disk and writes 5, or {LAYOUT_VERSION} with lenses;"),
         ),
         (
             "../CHANGELOG.md",
-            format!("has layout {LAYOUT_VERSION}: this version reads 1 to {LAYOUT_VERSION}."),
+            format!("has layout 5, or {LAYOUT_VERSION} with lenses: this version reads 1 to {LAYOUT_VERSION}."),
         ),
     ] {
         assert!(page(name).contains(&text), "{name} has no: {text}");

@@ -153,6 +153,7 @@ impl From<&BrokerError> for Problem {
             | BrokerError::TargetNotFound { .. }
             | BrokerError::SessionNotFound(_)
             | BrokerError::ProtocolNotFound { .. }
+            | BrokerError::LensNotFound { .. }
             | BrokerError::QuestionNotFound { .. }
             | BrokerError::CallNotFound { .. } => StatusCode::NOT_FOUND,
             BrokerError::ProjectExists { .. }
@@ -165,6 +166,7 @@ impl From<&BrokerError> for Problem {
             BrokerError::RevisionMismatch { .. } => StatusCode::PRECONDITION_FAILED,
             BrokerError::SessionRequired
             | BrokerError::InvalidSchema { .. }
+            | BrokerError::InvalidLens(_)
             | BrokerError::PayloadInvalid { .. }
             | BrokerError::InvalidArgument { .. } => StatusCode::BAD_REQUEST,
             BrokerError::PayloadTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,

@@ -72,6 +72,8 @@ pub fn error_detail(error: &BrokerError) -> Value {
         BrokerError::ProtocolExists { name, version, differs } => {
             json!({"name": name, "version": version, "differs": differs})
         }
+        BrokerError::LensNotFound { name, from, version } => json!({"name": name, "from": from, "version": version}),
+        BrokerError::InvalidLens(error) => json!(error),
         BrokerError::ProjectExists { id } | BrokerError::TargetNotFound { id } => json!({"project_id": id}),
         BrokerError::CrossProjectDisabled { side } => json!({"project": match side {
             CrossProjectSide::Sender => "own",

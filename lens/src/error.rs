@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::Direction;
 
 /// Why a lens is refused: the detail of `invalid_lens`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LensError {
     pub reason: String,
     /// The index of the operation in the lens as written, also on the way back.
@@ -63,7 +63,7 @@ impl fmt::Display for LensError {
 impl std::error::Error for LensError {}
 
 /// A payload that shows that a lens does not hold.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Example {
     Payload(Value),

@@ -2,7 +2,9 @@
 
 use actors::model::Pattern;
 use answer::answer;
+use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::words;
 
@@ -11,6 +13,9 @@ use super::words;
 pub struct Protocol {
     #[schema(value_type = Vec<Pattern>)]
     pub capabilities: Vec<String>,
+    /// The lenses into this version, if it has any.
+    #[absent]
+    pub lenses: Vec<Lens>,
     pub metadata: ProtocolMetadata,
     #[schema(value_type = words::ProtocolName)]
     pub name: String,
@@ -43,6 +48,91 @@ pub struct RegisteredProtocol {
     #[serde(flatten)]
     pub protocol: Protocol,
     /// The identical protocol was registered before.
+    pub existed: bool,
+    /// The lens that was registered with it.
+    #[absent]
+    pub lens: Option<RegisteredLens>,
+    /// Nothing was stored: a registration would answer this.
+    #[absent]
+    pub dry_run: bool,
+}
+
+/// How payloads of one version become payloads of a higher one, and back.
+#[answer]
+pub struct Lens {
+    #[schema(value_type = words::Version)]
+    pub from: String,
+    #[schema(value_type = words::Version)]
+    pub to: String,
+    /// Which way messages are transformed.
+    #[schema(value_type = LensDirection)]
+    pub direction: String,
+    /// What is known about the way from `from` to `to`; null if `direction` excludes it.
+    pub forward: Option<LensVerdict>,
+    /// What is known about the way back; null if `direction` excludes it.
+    pub backward: Option<LensVerdict>,
+    /// Grows with each replacement.
+    pub revision: u64,
+    /// The operations; in lists with `include_schema`.
+    #[absent]
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub ops: Option<Value>,
+}
+
+/// Which way messages are transformed by a lens.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LensDirection {
+    Both,
+    Forward,
+    Backward,
+}
+
+/// What is known about one way of a lens.
+#[answer]
+pub struct LensVerdict {
+    /// `exact`: loses and makes up nothing that is declared. `defaulted`: may make up values. `lossy`: may lose values.
+    #[schema(value_type = LensClass)]
+    pub class: String,
+    /// `proved` for all payloads, or tried on sample payloads.
+    #[schema(value_type = LensProof)]
+    pub proof: String,
+    /// JSON Pointers, with `*` for each item of an array; at most 32.
+    pub may_lose: Vec<String>,
+    pub unproved: Vec<Unproved>,
+}
+
+/// What a way of a lens does to what is declared.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LensClass {
+    Exact,
+    Defaulted,
+    Lossy,
+}
+
+/// How it is known that the results of a lens fit.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LensProof {
+    Proved,
+    Sampled,
+}
+
+/// A place where the rules of the proof do not decide.
+#[answer]
+pub struct Unproved {
+    /// A JSON Pointer, with `*` for each item of an array.
+    pub path: String,
+    pub reason: String,
+}
+
+/// A lens that was registered.
+#[answer]
+pub struct RegisteredLens {
+    #[serde(flatten)]
+    pub lens: Lens,
+    /// The identical lens was registered before.
     pub existed: bool,
 }
 

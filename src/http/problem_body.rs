@@ -48,6 +48,7 @@ enum Code {
     ProtocolNotFound,
     ProtocolExists,
     InvalidSchema,
+    InvalidLens,
     PayloadInvalid,
     IncompatibleProtocol,
     TransformFailed,

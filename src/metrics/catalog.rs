@@ -96,6 +96,8 @@ metrics! {
         "Inboxes with at least the share queue_warning of their capacity.";
     PROTOCOLS = Gauge "mcp_broker_protocols" ["project"] "protocols",
         "Registered protocols.";
+    LENSES = Gauge "mcp_broker_lenses" ["project"] "lenses",
+        "Registered lenses between versions of protocols.";
     DEAD_LETTERS = Gauge "mcp_broker_dead_letters" ["project"] "messages",
         "Dead letters that are kept, as of the last ten seconds.";
     STORED_BYTES = Gauge "mcp_broker_stored_bytes" ["project", "kind"] "bytes",

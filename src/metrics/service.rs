@@ -484,11 +484,12 @@ fn put_projects(families: &mut Families, labels: &[Labels]) {
             .map(|(state, len)| ([labels.project.clone(), state.to_owned()], len.into()))
     });
     families.put_labelled(catalog::SESSIONS, sessions);
-    let gauges: [(Metric, Figure); 4] = [
+    let gauges: [(Metric, Figure); 5] = [
         (catalog::INBOX_MESSAGES, |figures| figures.waiting),
         (catalog::INBOX_MESSAGES_MAX, |figures| figures.longest),
         (catalog::INBOXES_OVER_WARNING, |figures| figures.over_warning),
         (catalog::PROTOCOLS, |figures| figures.protocols),
+        (catalog::LENSES, |figures| figures.lenses),
     ];
     for (metric, figure) in gauges {
         let samples = labels
@@ -525,6 +526,7 @@ fn add_figures(sum: &mut ProjectFigures, more: &ProjectFigures) {
     sum.longest = sum.longest.max(more.longest);
     sum.over_warning += more.over_warning;
     sum.protocols += more.protocols;
+    sum.lenses += more.lenses;
     sum.questions_unseen += more.questions_unseen;
     sum.backends += more.backends;
     sum.backends_ready += more.backends_ready;

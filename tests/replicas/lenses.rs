@@ -1,76 +1,64 @@
-//! Agents of several versions of a protocol upgrade one after another, on replicas that are killed.
+//! Lenses that one replica registers, replaces and removes are those of all.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{
-    cluster::BrokerCluster,
-    roaming_client::{LOAD, Load, NoteVersion},
-    support::Redis,
-};
+use crate::support::{Agent, Redis, eventually};
 
-const VERSIONS: &[NoteVersion] = &[
-    NoteVersion {
-        version: "1.0.0",
-        text: "text",
-        others: &[],
-    },
-    NoteVersion {
-        version: "2.0.0",
-        text: "body",
-        others: &[],
-    },
-    NoteVersion {
-        version: "3.0.0",
-        text: "content",
-        others: &[("urgency", "high")],
-    },
-];
+use super::cluster::BrokerCluster;
+
+fn task(version: &str, member: &str) -> Value {
+    let schema = json!({
+        "type": "object", "properties": {member: {"type": "string"}}, "required": [member], "additionalProperties": false,
+    });
+    json!({"name": "task", "version": version, "schema": schema})
+}
+
+/// The lens from 1.0.0 to 2.0.0 as a replica shows it.
+fn shown(agent: &Agent) -> Value {
+    let query = json!({"name": "task", "version": "=2.0.0"});
+    agent.calls("discover_protocols", query)["protocols"][0]["lenses"][0].clone()
+}
 
 #[test]
-fn a_fleet_upgrades_under_load_and_every_message_arrives_in_a_version_of_its_recipient() {
+fn a_lens_is_changed_at_any_replica() {
     let redis = Redis::start();
     let mut cluster = BrokerCluster::start(2, &redis);
-    let author = cluster.replicas[0].client().registered("author");
-    let lenses = [
-        json!([{"op": "rename", "path": "/text", "to": "body"}]),
-        json!([
-            {"op": "rename", "path": "/body", "to": "content"},
-            {"op": "add", "path": "/urgency", "value": "normal"},
-        ]),
-    ];
-    for (pair, lens) in VERSIONS.windows(2).zip(lenses) {
-        let [from, to] = pair else { unreachable!() };
-        let members = [to.text].into_iter().chain(to.others.iter().map(|(name, _)| *name));
-        let members: Vec<_> = members.collect();
-        let properties: serde_json::Map<_, _> = members
-            .iter()
-            .map(|name| ((*name).to_owned(), json!({"type": "string"})))
-            .collect();
-        let registered = author.calls(
-            "register_protocol",
-            json!({
-                "name": "note", "version": to.version, "from": from.version, "lens": lens,
-                "schema": {"type": "object", "properties": properties, "required": members},
-            }),
-        );
-        assert_eq!(registered["lens"]["forward"]["proof"], "proved", "{registered}");
-    }
-    let load = Load {
-        listeners: 6,
-        pollers: 0,
-        versions: VERSIONS,
-        ..LOAD
-    };
-    let balance = load.run_while(&mut cluster, |cluster, ledger| {
-        // All speak version 3 after the last upgrade.
-        for upgrade in 0..10 {
-            ledger.await_more_accepted(40);
-            ledger.upgrade_next();
-            if upgrade % 3 == 1 {
-                cluster.kill(upgrade / 3 % 2);
-            }
-        }
-        ledger.await_more_accepted(40);
+    let [here, there] = [0, 1].map(|at| cluster.replicas[at].agent(&format!("agent{at}")));
+    let mut wanted = task("2.0.0", "title");
+    wanted["from"] = json!("1.0.0");
+    wanted["lens"] = json!([{"op": "rename", "path": "/what", "to": "title"}]);
+    here.calls("register_protocol", task("1.0.0", "what"));
+    let made = there.calls("register_protocol", wanted.clone());
+    assert_eq!(
+        (&made["existed"], &made["lens"]["revision"]),
+        (&json!(false), &json!(1))
+    );
+
+    wanted["direction"] = json!("forward");
+    here.is_refused_as("protocol_exists", "register_protocol", wanted.clone());
+    wanted["replace_lens"] = json!(true);
+    let replaced = here.calls("register_protocol", wanted.clone());
+    assert_eq!(
+        (&replaced["existed"], &replaced["lens"]["revision"]),
+        (&json!(true), &json!(2))
+    );
+    let again = there.calls("register_protocol", wanted.clone());
+    assert_eq!(
+        (&again["lens"]["existed"], &again["lens"]["revision"]),
+        (&json!(true), &json!(2))
+    );
+    eventually("the other replica uses the newer one", || {
+        (shown(&there)["revision"] == 2).then_some(())
     });
-    assert!(balance.accepted >= 440, "{balance:?}");
+
+    cluster.restart(1);
+    let there = cluster.replicas[1].agent("agent2");
+    assert_eq!(shown(&there)["direction"], "forward", "it is loaded at the start");
+    let path = "/api/v1/protocols/task/2.0.0/lenses/1.0.0";
+    assert_eq!(
+        cluster.replicas[1].rest_with(&[], "DELETE", path, &Value::Null).status,
+        204
+    );
+    eventually("the other replica has none", || shown(&here).is_null().then_some(()));
+    assert_eq!(here.calls("register_protocol", wanted)["lens"]["revision"], 1);
 }

@@ -7,6 +7,7 @@ mod counts;
 mod cross_project;
 mod desk;
 mod event_log;
+mod fleet;
 mod frozen;
 mod http_sessions;
 mod in_flight;

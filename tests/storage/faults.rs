@@ -50,7 +50,7 @@ fn data_of_another_schema_version_is_refused_and_left_alone() {
     for (found, advice) in [(3, "run the older one"), (7, "run a newer one")] {
         redis.command(&["SET", "{system}:schema:version", &found.to_string()]);
         let error = block_on(connect(redis.url())).err().unwrap();
-        assert_eq!(error, ConnectError::Schema { found, known: 4 });
+        assert_eq!(error, ConnectError::Schema { found, known: 5 });
         let text = error.to_string();
         assert!(
             text.contains(&found.to_string()) && text.contains(advice) && !text.contains('\n'),

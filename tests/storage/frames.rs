@@ -134,6 +134,7 @@ async fn each_change_is_published(url: String) {
         metadata: ProtocolMetadata::default(),
         registered_at_ms: 7,
         registered_by: None,
+        owner: None,
     };
     let (name, version) = (protocol.name.clone(), protocol.version.clone());
     for _ in 0..2 {

@@ -9,6 +9,7 @@ mod faults;
 mod frames;
 mod group_leases;
 mod histories;
+mod lenses;
 mod push;
 mod questions;
 mod records;

@@ -12,7 +12,7 @@ use super::{Wire, eventually, keys};
 
 pub const MODERN: &str = "2026-07-28";
 const UNREAD: &str = "dev.mcp-broker/unread";
-const ERROR_CODES: [&str; 27] = [
+const ERROR_CODES: [&str; 28] = [
     "authentication_failed",
     "forbidden",
     "project_mismatch",
@@ -24,6 +24,7 @@ const ERROR_CODES: [&str; 27] = [
     "protocol_not_found",
     "protocol_exists",
     "invalid_schema",
+    "invalid_lens",
     "payload_invalid",
     "incompatible_protocol",
     "transform_failed",

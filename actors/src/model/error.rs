@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use lens::{Places, TransformError};
+use lens::{LensError, Places, TransformError};
 use semver::Version;
 use uuid::Uuid;
 
@@ -241,9 +241,17 @@ pub enum BrokerError {
     ProtocolExists {
         name: String,
         version: String,
-        /// The parts that differ: version, schema, capabilities or metadata.
+        /// The parts that differ: version, schema, capabilities, metadata or lens.
         differs: Vec<&'static str>,
     },
+    #[error("protocol {name} has no lens from {from} to {version}: discover_protocols shows the lenses")]
+    LensNotFound {
+        name: String,
+        from: String,
+        version: String,
+    },
+    #[error("the lens is refused: {0}")]
+    InvalidLens(Box<LensError>),
     #[error("the schema is refused: {reason}")]
     InvalidSchema { reason: String },
     #[error("the payload does not fit the schema of its protocol")]
@@ -361,6 +369,12 @@ impl BrokerError {
         )
     }
 
+    /// An `invalid_lens` error.
+    #[must_use]
+    pub fn invalid_lens(error: LensError) -> Self {
+        Self::InvalidLens(Box::new(error))
+    }
+
     /// A `forbidden` error with this text.
     pub fn forbidden(reason: impl Into<String>) -> Self {
         Self::Forbidden { reason: reason.into() }
@@ -400,9 +414,10 @@ impl BrokerError {
             Self::SessionRequired => "session_required",
             Self::SessionNotFound(_) => "session_not_found",
             Self::SessionTakenOver => "session_taken_over",
-            Self::ProtocolNotFound { .. } => "protocol_not_found",
+            Self::ProtocolNotFound { .. } | Self::LensNotFound { .. } => "protocol_not_found",
             Self::ProtocolExists { .. } => "protocol_exists",
             Self::InvalidSchema { .. } => "invalid_schema",
+            Self::InvalidLens(_) => "invalid_lens",
             Self::PayloadInvalid { .. } => "payload_invalid",
             Self::IncompatibleProtocol { .. } | Self::NoLens { .. } => "incompatible_protocol",
             Self::TransformFailed(_) => "transform_failed",

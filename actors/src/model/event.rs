@@ -63,6 +63,14 @@ pub enum ProjectEvent {
         /// The session that registered it; None for a caller without one.
         by: Option<SessionId>,
     },
+    /// A lens between two versions of a protocol was registered, replaced or removed.
+    Lens {
+        name: ProtocolName,
+        /// The higher version, to which the lens belongs.
+        version: Version,
+        from: Version,
+        change: LensChangeKind,
+    },
     /// An actor of the project panicked.
     Actor { actor: ActorKind, change: ActorChange },
     /// An entry was added to the audit log of the project.
@@ -131,6 +139,7 @@ impl ProjectEvent {
             Self::Audit { .. } => EventKind::Audit,
             Self::Lost { .. } => EventKind::Lost,
             Self::Question { .. } => EventKind::Question,
+            Self::Lens { .. } => EventKind::Lens,
         }
     }
 }
@@ -195,6 +204,20 @@ named! {
         Lost = 11 "lost",
         /// [`ProjectEvent::Question`].
         Question = 12 "question",
+        /// [`ProjectEvent::Lens`].
+        Lens = 13 "lens",
+    }
+}
+
+named! {
+    /// What happened to a lens.
+    LensChangeKind {
+        /// It is new.
+        Registered = 1 "lens_registered",
+        /// It replaces another one of the same versions.
+        Replaced = 2 "lens_replaced",
+        /// It was removed.
+        Removed = 3 "lens_removed",
     }
 }
 

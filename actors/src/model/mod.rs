@@ -37,8 +37,8 @@ pub use error::{
     TransformReason,
 };
 pub use event::{
-    AcceptedMessage, ActorChange, ActorKind, EnvelopeHead, EventKind, EventKinds, LoggedRecipients, ProjectEvent,
-    QuestionChange, RecipientLookup, SessionChange, SessionMark,
+    AcceptedMessage, ActorChange, ActorKind, EnvelopeHead, EventKind, EventKinds, LensChangeKind, LoggedRecipients,
+    ProjectEvent, QuestionChange, RecipientLookup, SessionChange, SessionMark,
 };
 pub use ids::{ConnectionId, MessageId, ProjectId, QuestionId, ReplicaId, SessionId, SessionName, UNSET_ID};
 pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, KeyStatus, Owner, Scope};

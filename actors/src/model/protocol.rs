@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{BrokerError, SessionId};
+use super::{BrokerError, Owner, SessionId};
 
 /// The name of a protocol. `^[a-z][a-z0-9_-]{0,62}[a-z0-9]$`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -105,6 +105,9 @@ pub struct ProtocolRecord {
     /// Milliseconds since the Unix epoch.
     pub registered_at_ms: u64,
     pub registered_by: Option<SessionId>,
+    /// Whose the lenses of this version are. None of an earlier version of the broker, or for a caller without a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
 }
 
 impl ProtocolRecord {
@@ -166,6 +169,7 @@ mod tests {
             metadata: ProtocolMetadata::default(),
             registered_at_ms: 1,
             registered_by: None,
+            owner: None,
         };
         let differs = |change: fn(&mut ProtocolRecord)| {
             let mut other = record.clone();

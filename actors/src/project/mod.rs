@@ -17,11 +17,11 @@ mod start;
 
 pub use actor::Project;
 pub use handle::{
-    CrossProjectSend, EnvelopePage, Flow, FlowEdge, LateAnswer, LifeChange, ListedMessage, Lookup, MailboxFigures,
-    MessageFilter, MessageLife, MessagePage, Page, Party, PendingLookup, PreparedSend, ProjectFigures, ProjectHandle,
-    ProtocolDefinition, ProtocolUsage, ReceiveRequest, RecipientLife, RedriveRequest, RequestTrace, SendRequest,
-    SessionSet, StatusFilter, Thread, ThreadCursor, ThreadKey, ThreadPage, TransformRequest, TransformedPayload,
-    VersionUsage,
+    CrossProjectSend, EnvelopePage, Flow, FlowEdge, LateAnswer, LensDefinition, LifeChange, ListedMessage, Lookup,
+    MailboxFigures, MessageFilter, MessageLife, MessagePage, Page, Party, PendingLookup, PreparedSend, ProjectFigures,
+    ProjectHandle, ProtocolDefinition, ProtocolUsage, ReceiveRequest, RecipientLife, RedriveRequest, Registrant,
+    RequestTrace, SendRequest, SessionSet, StatusFilter, Thread, ThreadCursor, ThreadKey, ThreadPage, TransformRequest,
+    TransformedPayload, VersionUsage,
 };
 #[cfg(feature = "faults")]
 pub use messages::Panic;

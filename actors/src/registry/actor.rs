@@ -8,7 +8,7 @@ use super::{
     catalog::{Catalog, Protocol},
     compiler::Compiler,
     lens_keeper::LensKeeper,
-    messages::{Refresh, RefreshCatalog, RegisterProtocol, RegisteredProtocol},
+    messages::{ChangeLens, Refresh, RefreshCatalog, RegisterProtocol, RegisteredProtocol},
 };
 use crate::{
     clock::now,
@@ -105,22 +105,37 @@ impl Registry {
                     by: record.registered_by,
                 };
                 self.store.record(event, now());
-                return Ok(RegisteredProtocol {
-                    record,
-                    is_duplicate: false,
-                });
+                return Ok(RegisteredProtocol::new(record));
             }
             Inserted::Full => {
-                let max = len_max.unwrap_or_default();
-                let text = format!(
-                    "the project has {max} protocols, its maximum (max_protocols), and protocols cannot be removed"
-                );
-                return Err(BrokerError::forbidden(text));
+                return Err(protocols_full(len_max.unwrap_or_default()));
             }
             Inserted::Exists(there) => there,
         };
         RegisteredProtocol::existing(&there, &protocol.record)
     }
+}
+
+/// The error of a project that has its maximum of protocols.
+pub(crate) fn protocols_full(len_max: usize) -> BrokerError {
+    BrokerError::forbidden(format!(
+        "the project has {len_max} protocols, its maximum (max_protocols), and protocols cannot be removed"
+    ))
+}
+
+/// Checks that the compiled schemas and lenses of a project may take so many more bytes.
+///
+/// # Errors
+/// `forbidden`.
+pub(crate) fn check_schema_bytes(taken: usize, more: usize) -> Result<(), BrokerError> {
+    if taken + more <= SCHEMAS_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "the compiled schemas of the project would take more than {SCHEMAS_BYTES_MAX} bytes, and protocols stay: \
+         use simpler schemas, or another project"
+    );
+    Err(BrokerError::forbidden(text))
 }
 
 /// The records whose protocol the catalog lacks.
@@ -155,12 +170,8 @@ impl Handler<Envelope<RegisterProtocol>> for Registry {
             reply,
         } = message;
         let len = protocol.schema.bytes_len();
-        if self.catalog.bytes_len() + self.pending_bytes + len > SCHEMAS_BYTES_MAX {
-            let text = format!(
-                "the compiled schemas of the project would take more than {SCHEMAS_BYTES_MAX} bytes, and protocols stay: \
-                 use simpler schemas, or another project"
-            );
-            drop(reply.send(Err(BrokerError::forbidden(text))));
+        if let Err(error) = check_schema_bytes(self.catalog.bytes_len() + self.pending_bytes, len) {
+            drop(reply.send(Err(error)));
             return;
         }
         let op = self.store.insert_protocol(&protocol.record, len_max);
@@ -172,6 +183,19 @@ impl Handler<Envelope<RegisterProtocol>> for Registry {
                 Err(error) => Err(error.into()),
             };
             let _ = reply.send(answer);
+        });
+    }
+}
+
+impl Handler<Envelope<ChangeLens>> for Registry {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<ChangeLens>, ctx: &mut Context<Self>) {
+        let ChangeLens { change, reply } = message;
+        let lenses = Arc::clone(&self.lenses);
+        let op: Op<_> = Box::pin(async move { lenses.change(change).await });
+        then(op, self, ctx, move |_, changed, _| {
+            let _ = reply.send(changed.map_err(BrokerError::from));
         });
     }
 }

@@ -87,6 +87,7 @@ impl Definition {
             },
             registered_at_ms: 0,
             registered_by: None,
+            owner: None,
         }))
     }
 }
@@ -133,6 +134,18 @@ pub fn check_register(name: &str) -> Result<(), BrokerError> {
             "the protocol {name} is built in and every session speaks it: send without registering it, or register \
              another name"
         );
+        return Err(BrokerError::forbidden(text));
+    }
+    Ok(())
+}
+
+/// Refuses a lens of a built-in protocol.
+///
+/// # Errors
+/// `forbidden`.
+pub fn check_lens(name: &str) -> Result<(), BrokerError> {
+    if is_builtin(name) {
+        let text = format!("the protocol {name} is built in and has no lenses: register another name");
         return Err(BrokerError::forbidden(text));
     }
     Ok(())

@@ -216,7 +216,10 @@ impl Catalog {
         } else {
             index.lenses.insert(name.clone(), Arc::new(lenses))
         };
-        index.bytes_len = index.bytes_len.saturating_sub(before.map_or(0, |lenses| lenses.bytes_len())) + len;
+        index.bytes_len = index
+            .bytes_len
+            .saturating_sub(before.map_or(0, |lenses| lenses.bytes_len()))
+            + len;
         self.0.has_lenses.store(!index.lenses.is_empty(), Ordering::Relaxed);
     }
 
@@ -356,6 +359,7 @@ mod tests {
             },
             registered_at_ms: 0,
             registered_by: None,
+            owner: None,
         }
     }
 

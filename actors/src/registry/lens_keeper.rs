@@ -2,12 +2,20 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use lens::Lens;
+use semver::Version;
 use tokio::sync::Mutex;
 
-use super::{catalog::Catalog, compiler::Compiler, lenses::Lenses, messages::Refresh};
+use super::{
+    catalog::Catalog,
+    compiler::Compiler,
+    lenses::{Lenses, RegisteredLens},
+    messages::{LensChange, LensChanged, Refresh},
+};
 use crate::{
-    model::{LensRecord, ProtocolName},
-    storage::{Store, StoreError},
+    clock::now,
+    model::{LensChangeKind, LensRecord, ProjectEvent, ProtocolName},
+    storage::{LensPut, Store, StoreError},
 };
 
 /// Reads and changes the lenses of a project. What it does to the catalog, it does in the order of its reads from the store.
@@ -37,7 +45,7 @@ impl LensKeeper {
         let _changing = self.changing.lock().await;
         for (name, records) in self.by_name(self.store.lenses(None).await?) {
             if let Some((known, records)) = self.changed(&name, records) {
-                let lenses = Lenses::compile(&self.catalog, known.as_deref(), records);
+                let lenses = compile(&self.catalog, known.as_deref(), records);
                 self.catalog.set_lenses(&name, lenses);
             }
         }
@@ -59,13 +67,59 @@ impl LensKeeper {
             Refresh::All => self.by_name(self.store.lenses(None).await?),
         };
         for (name, records) in read {
-            if let Some((known, records)) = self.changed(&name, records) {
-                let catalog = Arc::clone(&self.catalog);
-                let compile = move || Lenses::compile(&catalog, known.as_deref(), records);
-                let compiled = self.compiler.run(compile).await;
-                let lenses = compiled.map_err(|error| StoreError::Unreachable(error.to_string()))?;
-                self.catalog.set_lenses(&name, lenses);
+            self.install(&name, records).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a change, unless another one came first. The catalog has it then.
+    ///
+    /// # Errors
+    /// The store fails. It may have made the change then, and the other replicas may know it.
+    pub async fn change(&self, change: LensChange) -> Result<LensChanged, StoreError> {
+        let _changing = self.changing.lock().await;
+        let (put, record, kind) = match change {
+            LensChange::Put { record, before } => {
+                let kind = match before {
+                    Some(_) => LensChangeKind::Replaced,
+                    None => LensChangeKind::Registered,
+                };
+                (
+                    self.store.put_lens(&record, before.as_ref()).await?,
+                    Arc::new(record),
+                    kind,
+                )
             }
+            LensChange::Remove(stored) => {
+                let put = self.store.remove_lens(&stored).await?;
+                (put, stored.record, LensChangeKind::Removed)
+            }
+        };
+        match put {
+            LensPut::Stored => {}
+            LensPut::Differs(_) => return Ok(LensChanged::Differs),
+            LensPut::TooLarge => return Ok(LensChanged::TooLarge),
+        }
+        let event = ProjectEvent::Lens {
+            name: record.name.clone(),
+            version: record.to.clone(),
+            from: record.from.clone(),
+            change: kind,
+        };
+        self.store.record(event, now());
+        let records = self.store.lenses(Some(&record.name)).await?;
+        self.install(&record.name, records).await?;
+        Ok(LensChanged::Stored)
+    }
+
+    /// Compiles the lenses of a protocol that are new, and has the catalog use them.
+    async fn install(&self, name: &ProtocolName, records: Vec<Arc<LensRecord>>) -> Result<(), StoreError> {
+        if let Some((known, records)) = self.changed(name, records) {
+            let catalog = Arc::clone(&self.catalog);
+            let compile = move || compile(&catalog, known.as_deref(), records);
+            let compiled = self.compiler.run(compile).await;
+            let lenses = compiled.map_err(|error| StoreError::Unreachable(error.to_string()))?;
+            self.catalog.set_lenses(name, lenses);
         }
         Ok(())
     }
@@ -91,4 +145,37 @@ impl LensKeeper {
         let is_same = known.as_ref().map_or(records.is_empty(), |known| known.are(&records));
         (!is_same).then_some((known, records))
     }
+}
+
+/// Compiles stored lenses of one protocol. Takes those of `known` that are the same. One that does not compile is logged and
+/// ignored.
+fn compile(catalog: &Catalog, known: Option<&Lenses>, records: Vec<Arc<LensRecord>>) -> Lenses {
+    let compiled = records.into_iter().filter_map(|record| {
+        let unchanged = known.and_then(|known| known.of_pair(&record.from, &record.to));
+        if let Some(unchanged) = unchanged.filter(|known| known.record == record) {
+            return Some(unchanged.clone());
+        }
+        compile_one(catalog, &record)
+            .inspect_err(|error| {
+                let LensRecord { name, from, to, .. } = &*record;
+                tracing::error!(%name, %from, %to, error, "a stored lens does not compile and is ignored");
+            })
+            .ok()
+    });
+    Lenses::new(compiled.collect())
+}
+
+/// Compiles a lens that was checked when it was registered.
+fn compile_one(catalog: &Catalog, record: &Arc<LensRecord>) -> Result<RegisteredLens, String> {
+    let version = |version: &Version| {
+        let protocol = catalog.get(record.name.as_str(), &version.to_string());
+        protocol.ok_or_else(|| format!("version {version} is not registered"))
+    };
+    let (source, target) = (version(&record.from)?, version(&record.to)?);
+    let compiled = Lens::parse(&record.ops)
+        .and_then(|lens| lens.compile(&source.record.schema, &target.record.schema, record.direction));
+    Ok(RegisteredLens {
+        record: Arc::clone(record),
+        compiled: Arc::new(compiled.map_err(|error| error.to_string())?),
+    })
 }

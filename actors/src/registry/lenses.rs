@@ -5,10 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use lens::{Edge, Lens, Plan};
+use lens::{Edge, Plan};
 use semver::Version;
 
-use super::catalog::Catalog;
 use crate::{locked::Locked, model::LensRecord};
 
 /// Paths that are kept for one protocol. Beyond this all are searched for again.
@@ -22,21 +21,6 @@ pub struct RegisteredLens {
 }
 
 impl RegisteredLens {
-    /// Compiles a lens that was checked when it was registered.
-    fn compile(catalog: &Catalog, record: &Arc<LensRecord>) -> Result<Self, String> {
-        let version = |version: &Version| {
-            let protocol = catalog.get(record.name.as_str(), &version.to_string());
-            protocol.ok_or_else(|| format!("version {version} is not registered"))
-        };
-        let (source, target) = (version(&record.from)?, version(&record.to)?);
-        let compiled = Lens::parse(&record.ops)
-            .and_then(|lens| lens.compile(&source.record.schema, &target.record.schema, record.direction));
-        Ok(Self {
-            record: Arc::clone(record),
-            compiled: Arc::new(compiled.map_err(|error| error.to_string())?),
-        })
-    }
-
     /// Approximate bytes.
     #[must_use]
     pub fn bytes_len(&self) -> usize {
@@ -74,24 +58,6 @@ impl Lenses {
         }
     }
 
-    /// Compiles stored lenses of one protocol. Takes those of `known` that are the same. One that does not compile is logged and
-    /// ignored.
-    pub(super) fn compile(catalog: &Catalog, known: Option<&Self>, records: Vec<Arc<LensRecord>>) -> Self {
-        let compiled = records.into_iter().filter_map(|record| {
-            let unchanged = known.and_then(|known| known.of_pair(&record.from, &record.to));
-            if let Some(unchanged) = unchanged.filter(|known| known.record == record) {
-                return Some(unchanged.clone());
-            }
-            RegisteredLens::compile(catalog, &record)
-                .inspect_err(|error| {
-                    let LensRecord { name, from, to, .. } = &*record;
-                    tracing::error!(%name, %from, %to, error, "a stored lens does not compile and is ignored");
-                })
-                .ok()
-        });
-        Self::new(compiled.collect())
-    }
-
     /// Whether these are the lenses with these records.
     pub(super) fn are(&self, records: &[Arc<LensRecord>]) -> bool {
         let own = self.registered.iter().map(|lens| &lens.record);
@@ -108,6 +74,16 @@ impl Lenses {
     #[must_use]
     pub fn registered(&self) -> &[RegisteredLens] {
         &self.registered
+    }
+
+    /// The lenses into a version, by `from`.
+    #[must_use]
+    pub fn into_version(&self, to: &Version) -> &[RegisteredLens] {
+        let begin = self
+            .registered
+            .partition_point(|lens| lens.record.to.cmp_precedence(to).is_lt());
+        let rest = &self.registered[begin..];
+        &rest[..rest.partition_point(|lens| lens.record.to.cmp_precedence(to).is_eq())]
     }
 
     /// The lens of this pair of versions.

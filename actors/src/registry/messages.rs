@@ -6,7 +6,10 @@ use actix::Message;
 use tokio::sync::oneshot;
 
 use super::catalog::Protocol;
-use crate::model::{BrokerError, ProtocolName, ProtocolRecord};
+use crate::{
+    model::{BrokerError, LensRecord, ProtocolName, ProtocolRecord},
+    storage::StoredLens,
+};
 
 /// Registers a protocol whose schema is compiled, and thereby checked.
 #[derive(Message)]
@@ -24,9 +27,20 @@ pub struct RegisteredProtocol {
     pub record: Arc<ProtocolRecord>,
     /// An identical protocol was registered before.
     pub is_duplicate: bool,
+    /// The lens that was registered with it.
+    pub lens: Option<LensOutcome>,
 }
 
 impl RegisteredProtocol {
+    /// The answer for a new protocol.
+    pub(crate) const fn new(record: Arc<ProtocolRecord>) -> Self {
+        Self {
+            record,
+            is_duplicate: false,
+            lens: None,
+        }
+    }
+
     /// The answer when a protocol with the wanted name and version exists.
     ///
     /// # Errors
@@ -35,8 +49,8 @@ impl RegisteredProtocol {
         let differs = there.differences(wanted);
         if differs.is_empty() {
             return Ok(Self {
-                record: Arc::clone(there),
                 is_duplicate: true,
+                ..Self::new(Arc::clone(there))
             });
         }
         Err(BrokerError::ProtocolExists {
@@ -45,6 +59,16 @@ impl RegisteredProtocol {
             differs,
         })
     }
+}
+
+/// The answer to the registration of a lens.
+#[derive(Clone, Debug)]
+pub struct LensOutcome {
+    pub record: Arc<LensRecord>,
+    /// The identical lens was registered before.
+    pub is_duplicate: bool,
+    /// Another lens of the same versions was replaced.
+    pub is_replacement: bool,
 }
 
 /// Loads what another replica has registered or changed.
@@ -65,6 +89,33 @@ pub(crate) enum Refresh {
     Protocol(ProtocolName, semver::Version),
     /// The lenses of a protocol, with its versions.
     Lenses(ProtocolName),
+}
+
+/// Stores, replaces or removes a lens that is checked.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct ChangeLens {
+    pub change: LensChange,
+    pub reply: oneshot::Sender<Result<LensChanged, BrokerError>>,
+}
+
+/// A change of a lens, if the store still has the one that it was made for.
+pub(crate) enum LensChange {
+    Put {
+        record: LensRecord,
+        /// None: the versions have no lens.
+        before: Option<StoredLens>,
+    },
+    Remove(StoredLens),
+}
+
+/// The answer to a change of a lens.
+pub(crate) enum LensChanged {
+    Stored,
+    /// The versions have another lens meanwhile, or none: nothing changed.
+    Differs,
+    /// The record is larger than one may be: nothing changed.
+    TooLarge,
 }
 
 /// Makes the actor panic. Exists in test builds only.

@@ -6,6 +6,7 @@ mod actor;
 pub mod builtin;
 mod catalog;
 mod compiler;
+mod lens_check;
 mod lens_keeper;
 mod lenses;
 mod messages;
@@ -13,11 +14,13 @@ mod schema;
 mod transform;
 
 pub use actor::Registry;
+pub(crate) use actor::{check_schema_bytes, protocols_full};
 pub use catalog::{Catalog, DiscoverPage, DiscoverQuery, Protocol};
 pub(crate) use compiler::Compiler;
+pub(crate) use lens_check::{LENSES_INTO_VERSION_MAX, check_lens};
 pub use lenses::{Lenses, RegisteredLens};
 #[cfg(feature = "faults")]
 pub use messages::PanicRegistry;
-pub use messages::RegisteredProtocol;
-pub(crate) use messages::{Refresh, RefreshCatalog, RegisterProtocol};
+pub(crate) use messages::{ChangeLens, LensChange, LensChanged, Refresh, RefreshCatalog, RegisterProtocol};
+pub use messages::{LensOutcome, RegisteredProtocol};
 pub use schema::{Schema, WorkBudget};

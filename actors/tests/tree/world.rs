@@ -19,8 +19,8 @@ use actors::{
     },
     policy::DeskSettings,
     project::{
-        PreparedSend, ProjectHandle, ProjectSettings, ProtocolDefinition, ReceiveRequest, Registered, Registration,
-        SendRequest, SessionQuery,
+        PreparedSend, ProjectHandle, ProjectSettings, ProtocolDefinition, ReceiveRequest, Registered, Registrant,
+        Registration, SendRequest, SessionQuery,
     },
     registry::WorkBudget,
     router::{RouteAnswer, Routed, Submission},
@@ -175,7 +175,9 @@ impl World {
             schema,
             capabilities: BTreeSet::new(),
             metadata: ProtocolMetadata::default(),
-            registered_by: None,
+            by: Registrant::default(),
+            lens: None,
+            dry_run: false,
         };
         self.project.register_protocol(definition).await.map(drop)
     }

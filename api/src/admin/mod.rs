@@ -3,6 +3,7 @@
 //! Each verb checks the caller's scope, performs the change and records it in the audit. It knows neither HTTP nor MCP.
 
 mod backends;
+mod lenses;
 mod sessions;
 mod views;
 

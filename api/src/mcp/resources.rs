@@ -175,7 +175,7 @@ fn content(caller: &ToolCaller, uri: &str) -> Option<Vec<u8>> {
                 ..DiscoverQuery::default()
             };
             let page = caller.project.discover_protocols(&query).ok()?;
-            Some(protocols::page(&page, false))
+            Some(protocols::page(&caller.project, &page, false))
         }
         BACKENDS if cursor.is_none() && backends::any(&caller.project) => {
             serde_json::to_vec(&backends::list(&caller.project, caller.may_administer())).ok()
@@ -220,7 +220,7 @@ fn read_one(caller: &ToolCaller, uri: &str) -> Option<Value> {
     if let Some(rest) = uri.strip_prefix("broker://protocols/") {
         let (name, version) = rest.split_once('/')?;
         let protocol = caller.project.protocol(name, version).ok()?;
-        return serde_json::to_value(protocols::protocol_view(&protocol.record, true)).ok();
+        return serde_json::to_value(protocols::protocol_view(&caller.project, &protocol.record, true)).ok();
     }
     let member = caller.known_session(inbox_session_id(uri)?)?;
     Some(inbox_json(caller, &member))

@@ -1,17 +1,20 @@
-//! Protocols: reads a definition, the filters of a list and a payload to transform, and writes what callers see.
+//! Protocols and their lenses: reads definitions, the filters of a list and a payload to transform, and writes what callers see.
 
 use std::collections::BTreeSet;
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionId},
-    project::{ProjectHandle, ProtocolDefinition, TransformRequest, TransformedPayload, VersionUsage},
-    registry::{DiscoverPage, RegisteredLens},
+    model::{BrokerError, LensRecord, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionId},
+    project::{
+        LensDefinition, ProjectHandle, ProtocolDefinition, Registrant, TransformRequest, TransformedPayload,
+        VersionUsage,
+    },
+    registry::{self, DiscoverPage, LensOutcome},
 };
 use rest::{
     protocols::{
-        DeliveredCopies, LensUsage, Protocol, ProtocolMetadata as MetadataView, ProtocolUsage, RegisteredProtocol,
-        SpeakingSessions, VersionUsage as VersionView,
+        DeliveredCopies, Lens, LensUsage, LensVerdict, Protocol, ProtocolMetadata as MetadataView, ProtocolUsage,
+        RegisteredLens, RegisteredProtocol, SpeakingSessions, VersionUsage as VersionView,
     },
     word,
 };
@@ -63,7 +66,7 @@ impl From<Metadata> for ProtocolMetadata {
 /// `InvalidArgument` for an argument that is missing, wrong or unknown.
 pub fn parse_definition(
     mut arguments: Arguments<'_>,
-    registered_by: Option<SessionId>,
+    session: Option<SessionId>,
 ) -> Result<ProtocolDefinition, BrokerError> {
     let name = ProtocolName::parse(&arguments.required_text("name")?)?;
     let version = parse_version(&arguments.required_text("version")?)?;
@@ -74,6 +77,10 @@ pub fn parse_definition(
         .optional::<BTreeSet<Pattern>>("capabilities")?
         .unwrap_or_default();
     let metadata = arguments.optional_object::<Metadata>("metadata", METADATA_LEN_MAX)?;
+    let from = arguments.text("from")?;
+    let from = from.map(|text| parse_version_of("from", &text)).transpose()?;
+    let lens = parse_lens(&mut arguments, from)?;
+    let dry_run = arguments.optional("dry_run")?.unwrap_or(false);
     arguments.finish()?;
     Ok(ProtocolDefinition {
         name,
@@ -81,23 +88,74 @@ pub fn parse_definition(
         schema,
         capabilities,
         metadata: metadata.unwrap_or_default().into(),
-        registered_by,
+        by: Registrant {
+            session,
+            ..Registrant::default()
+        },
+        lens,
+        dry_run,
     })
 }
 
-/// Registers a protocol. Returns its description without the schema.
+/// The lens into a version that the arguments define; it takes those about the lens.
 ///
 /// # Errors
-/// As [`ProjectHandle::register_protocol`].
-pub async fn register(
-    project: &ProjectHandle,
-    definition: ProtocolDefinition,
-) -> Result<RegisteredProtocol, BrokerError> {
-    let registered = project.register_protocol(definition).await?;
-    Ok(RegisteredProtocol {
-        protocol: protocol_view(&registered.record, false),
+/// `InvalidArgument` for one that is missing or wrong.
+fn parse_lens(arguments: &mut Arguments<'_>, from: Option<Version>) -> Result<Option<LensDefinition>, BrokerError> {
+    let ops = arguments.optional::<Value>("lens")?;
+    let direction = arguments.optional("direction")?;
+    let allow_loss = arguments.optional("allow_loss")?;
+    let replaces = arguments.optional("replace_lens")?;
+    match (from, ops) {
+        (Some(from), Some(ops)) => Ok(Some(LensDefinition {
+            from,
+            ops,
+            direction: direction.unwrap_or_default(),
+            allow_loss: allow_loss.unwrap_or(false),
+            replaces: replaces.unwrap_or(false),
+        })),
+        (Some(_), None) => Err(BrokerError::invalid("lens", "comes together with from")),
+        (None, Some(_)) => Err(BrokerError::invalid("from", "comes together with lens")),
+        (None, None) => {
+            let given = [
+                ("direction", direction.is_some()),
+                ("allow_loss", allow_loss.is_some()),
+                ("replace_lens", replaces.is_some()),
+            ];
+            match given.into_iter().find(|(_, is_given)| *is_given) {
+                Some((name, _)) => Err(BrokerError::invalid(name, "comes together with lens")),
+                None => Ok(None),
+            }
+        }
+    }
+}
+
+/// The lens from this version that the arguments define; it takes all of them.
+///
+/// # Errors
+/// `InvalidArgument` for an argument that is missing, wrong or unknown.
+pub fn parse_lens_from(mut arguments: Arguments<'_>, from: &str) -> Result<LensDefinition, BrokerError> {
+    let lens = parse_lens(&mut arguments, Some(parse_version_of("from", from)?))?;
+    arguments.finish()?;
+    lens.ok_or_else(|| BrokerError::invalid("lens", "required"))
+}
+
+/// A registered protocol without its schema, as the caller sees it.
+pub fn registered_view(registered: &registry::RegisteredProtocol, dry_run: bool) -> RegisteredProtocol {
+    RegisteredProtocol {
+        protocol: bare_view(&registered.record),
         existed: registered.is_duplicate,
-    })
+        lens: registered.lens.as_ref().map(registered_lens_view),
+        dry_run,
+    }
+}
+
+/// A registered lens, as the caller sees it.
+pub fn registered_lens_view(lens: &LensOutcome) -> RegisteredLens {
+    RegisteredLens {
+        lens: lens_view(&lens.record, false),
+        existed: lens.is_duplicate,
+    }
 }
 
 /// Parses the version of a protocol.
@@ -105,9 +163,17 @@ pub async fn register(
 /// # Errors
 /// `InvalidArgument` for a text that is no semantic version.
 pub fn parse_version(text: &str) -> Result<Version, BrokerError> {
+    parse_version_of("version", text)
+}
+
+/// As [`parse_version`], for an argument of this name.
+///
+/// # Errors
+/// As [`parse_version`].
+pub fn parse_version_of(field: &str, text: &str) -> Result<Version, BrokerError> {
     let VersionArgument(version) = text
         .parse()
-        .map_err(|reason: String| BrokerError::invalid("version", reason))?;
+        .map_err(|reason: String| BrokerError::invalid(field, reason))?;
     Ok(version)
 }
 
@@ -190,15 +256,28 @@ fn transformed_text(of: &TransformedPayload) -> Vec<u8> {
 }
 
 /// A page of protocols as JSON text.
-pub fn page(page: &DiscoverPage, with_schema: bool) -> Vec<u8> {
+pub fn page(project: &ProjectHandle, page: &DiscoverPage, with_schema: bool) -> Vec<u8> {
     let mut text = JsonPage::new("protocols");
-    let ended = text.push_all(&page.protocols, |protocol| protocol_view(&protocol.record, with_schema));
+    let ended = text.push_all(&page.protocols, |protocol| {
+        protocol_view(project, &protocol.record, with_schema)
+    });
     let next = ended.map(|last| last.cursor()).or_else(|| page.next_cursor.clone());
     text.finish(next)
 }
 
-/// A protocol, as callers see it.
-pub fn protocol_view(record: &ProtocolRecord, with_schema: bool) -> Protocol {
+/// A protocol with the lenses into its version, as callers see it.
+pub fn protocol_view(project: &ProjectHandle, record: &ProtocolRecord, with_schema: bool) -> Protocol {
+    let lenses = project.lenses(record.name.as_str());
+    let lenses = lenses.iter().flat_map(|lenses| lenses.into_version(&record.version));
+    Protocol {
+        lenses: lenses.map(|lens| lens_view(&lens.record, with_schema)).collect(),
+        schema: with_schema.then(|| record.schema.clone()),
+        ..bare_view(record)
+    }
+}
+
+/// A protocol without its schema and its lenses.
+fn bare_view(record: &ProtocolRecord) -> Protocol {
     Protocol {
         name: record.name.to_string(),
         version: record.version.to_string(),
@@ -210,7 +289,22 @@ pub fn protocol_view(record: &ProtocolRecord, with_schema: bool) -> Protocol {
         },
         registered_at: rfc3339_text(record.registered_at_ms),
         registered_by: record.registered_by.map(|session| session.to_string()),
-        schema: with_schema.then(|| record.schema.clone()),
+        schema: None,
+        lenses: Vec::new(),
+    }
+}
+
+fn lens_view(record: &LensRecord, with_ops: bool) -> Lens {
+    // The verdicts are stored as they were answered.
+    let verdict = |verdict: &Option<Value>| LensVerdict::deserialize(verdict.as_ref()?).ok();
+    Lens {
+        from: record.from.to_string(),
+        to: record.to.to_string(),
+        direction: word(record.direction),
+        forward: verdict(&record.forward),
+        backward: verdict(&record.backward),
+        revision: record.revision,
+        ops: with_ops.then(|| record.ops.clone()),
     }
 }
 
@@ -239,7 +333,7 @@ fn version_view(version: &VersionUsage) -> VersionView {
     VersionView {
         version: record.version.to_string(),
         registered_at: rfc3339_text(record.registered_at_ms),
-        lenses: version.lenses.iter().map(lens_view).collect(),
+        lenses: version.lenses.iter().map(lens_usage).collect(),
         sessions: SpeakingSessions {
             active: version.active,
             kept: version.kept,
@@ -254,7 +348,7 @@ fn version_view(version: &VersionUsage) -> VersionView {
     }
 }
 
-fn lens_view(lens: &RegisteredLens) -> LensUsage {
+fn lens_usage(lens: &registry::RegisteredLens) -> LensUsage {
     let class = |verdict: &Option<Value>| Some(verdict.as_ref()?["class"].as_str()?.to_owned());
     LensUsage {
         from: lens.record.from.to_string(),

@@ -20,7 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::http::{
     backpressure::transport_context,
-    extract::{ApiResult, Caller, JsonArguments, NoQuery, listed, ok_text, parse_limit, parse_text},
+    extract::{Admin, ApiResult, Caller, JsonArguments, NoQuery, listed, ok_text, parse_limit, parse_text},
     problem_body::ProblemBody,
     resource::Resource,
 };
@@ -43,6 +43,9 @@ pub fn resources() -> Vec<Resource> {
         Resource::at("/api/v1/protocols/{name}").on(Method::GET, web::to(usage)),
         Resource::at("/api/v1/protocols/{name}/transform").on(Method::POST, web::to(transform)),
         Resource::at("/api/v1/protocols/{name}/{version}").on(Method::GET, web::to(show)),
+        Resource::at("/api/v1/protocols/{name}/{version}/lenses/{from}")
+            .on(Method::PUT, web::to(put_lens))
+            .on(Method::DELETE, web::to(remove_lens)),
     ]
 }
 
@@ -101,7 +104,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
         cursor,
     };
     let page = by.project.discover_protocols(&query)?;
-    ok_text(&by, protocols::page(&page, include_schema))
+    ok_text(&by, protocols::page(&by.project, &page, include_schema))
 }
 
 /// The same as `GET /api/v1/protocols`.
@@ -123,7 +126,10 @@ pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<(String, Strin
     let found = by.project.look_up(move |project| project.protocol(&name, &version));
     let protocol = found.answer().await?;
     let mut text = Vec::new();
-    write_json(&mut text, &protocols::protocol_view(&protocol.record, true));
+    write_json(
+        &mut text,
+        &protocols::protocol_view(&by.project, &protocol.record, true),
+    );
     ok_text(&by, text)
 }
 
@@ -140,6 +146,35 @@ pub struct RegisterProtocol {
     /// How it is meant to be used.
     capabilities: Option<Vec<Pattern>>,
     metadata: Option<ProtocolMetadata>,
+    /// A registered version that is lower: comes together with `lens`.
+    from: Option<rest::words::Version>,
+    /// Operations from payloads of `from` to those of `version`, at most 64; none: nothing changes.
+    #[schema(value_type = Option<Vec<Object>>, nullable = false, max_items = 64)]
+    lens: (),
+    /// Which way messages are transformed; `both` by default.
+    direction: Option<rest::protocols::LensDirection>,
+    /// The way from the lower version may lose what is declared.
+    allow_loss: Option<bool>,
+    /// Replaces another lens of the same versions.
+    replace_lens: Option<bool>,
+    /// Checks everything and stores nothing.
+    dry_run: Option<bool>,
+}
+
+/// A lens from a lower version.
+#[allow(dead_code, reason = "schema of the input of parse_lens_from")]
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewLens {
+    /// The operations in order, at most 64; none: nothing changes.
+    #[schema(value_type = Vec<Object>, max_items = 64)]
+    lens: (),
+    /// Which way messages are transformed; `both` by default.
+    direction: Option<rest::protocols::LensDirection>,
+    /// The way from the lower version may lose what is declared.
+    allow_loss: Option<bool>,
+    /// Replaces another lens of the same versions.
+    replace_lens: Option<bool>,
 }
 
 /// Who made the protocol, and what for.
@@ -154,21 +189,24 @@ pub struct ProtocolMetadata {
     tags: Option<Vec<String>>,
 }
 
-/// Registers a protocol. Registering the identical one again changes nothing. Requires the scope `member`.
+/// Registers a protocol, with a lens from a lower version if there is one. Registering the identical one again changes nothing.
+/// Requires the scope `member`.
 #[utoipa::path(post, path = "/api/v1/protocols", operation_id = "register_protocol", tag = "protocols",
     request_body = RegisterProtocol, responses(
     (status = 201, description = "The protocol is registered", body = rest::protocols::RegisteredProtocol,
         headers(("Location" = String, description = "The path of the protocol"))),
-    (status = 200, description = "The identical protocol was registered before", body = rest::protocols::RegisteredProtocol),
-    (status = 409, description = "Another protocol has this name and version", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 200, description = "The identical protocol was registered before, or `dry_run` is set", body = rest::protocols::RegisteredProtocol),
+    (status = 409, description = "Another protocol has this name and version, or these versions have another lens",
+        body = ProblemBody, content_type = "application/problem+json"),
 ))]
-pub async fn register(Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResult {
+pub async fn register(admin: Admin, Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResult {
     by.check_scope(Scope::Member)?;
     let definition = protocols::parse_definition(body.arguments()?, None)?;
     let location = format!("/api/v1/protocols/{}/{}", definition.name, definition.version);
-    let answer = protocols::register(&by.project, definition).await?;
-    let mut response = if answer.existed {
+    let dry_run = definition.dry_run;
+    let registered = admin.register_protocol(&by, definition).await?;
+    let answer = protocols::registered_view(&registered, dry_run);
+    let mut response = if answer.existed || dry_run {
         HttpResponse::Ok()
     } else {
         HttpResponse::Created()
@@ -243,4 +281,53 @@ pub async fn usage(Caller(by): Caller, name: web::Path<String>, query: web::Quer
     let mut text = Vec::new();
     write_json(&mut text, &usage);
     ok_text(&by, text)
+}
+
+/// Registers a lens into a registered version, or replaces it. The identical lens again changes nothing. Requires the scope
+/// `member`, and the key that registered the version, or one that was rotated from it; or the scope `admin`.
+#[utoipa::path(put, path = "/api/v1/protocols/{name}/{version}/lenses/{from}", operation_id = "put_lens", tag = "protocols",
+    params(("name" = words::ProtocolName, Path), ("version" = rest::words::Version, Path),
+        ("from" = rest::words::Version, Path, description = "The lower version")),
+    request_body = NewLens, responses(
+    (status = 201, description = "The lens is registered", body = rest::protocols::RegisteredLens),
+    (status = 200, description = "The lens is replaced, or the identical one was registered before",
+        body = rest::protocols::RegisteredLens),
+    (status = 409, description = "These versions have another lens, and `replace_lens` is not set", body = ProblemBody,
+        content_type = "application/problem+json"),
+))]
+pub async fn put_lens(
+    admin: Admin,
+    Caller(by): Caller,
+    _: NoQuery,
+    path: web::Path<(String, String, String)>,
+    body: JsonArguments,
+) -> ApiResult {
+    let (name, version, from) = path.into_inner();
+    let lens = protocols::parse_lens_from(body.arguments()?, &from)?;
+    let outcome = admin.put_lens(&by, name, version, lens).await?;
+    let mut response = if outcome.is_duplicate || outcome.is_replacement {
+        HttpResponse::Ok()
+    } else {
+        HttpResponse::Created()
+    };
+    Ok(response.json(protocols::registered_lens_view(&outcome)))
+}
+
+/// Removes a lens. What was delivered stays. Requires the scope `member`, and the key that registered the version, or one that was
+/// rotated from it; or the scope `admin`.
+#[utoipa::path(delete, path = "/api/v1/protocols/{name}/{version}/lenses/{from}", operation_id = "remove_lens",
+    tag = "protocols", params(("name" = words::ProtocolName, Path), ("version" = rest::words::Version, Path),
+        ("from" = rest::words::Version, Path, description = "The lower version")), responses(
+    (status = 204, description = "The lens is removed"),
+))]
+pub async fn remove_lens(
+    admin: Admin,
+    Caller(by): Caller,
+    _: NoQuery,
+    path: web::Path<(String, String, String)>,
+) -> ApiResult {
+    let (name, version, from) = path.into_inner();
+    let from = protocols::parse_version_of("from", &from)?;
+    admin.remove_lens(&by, name, version, from).await?;
+    Ok(HttpResponse::NoContent().finish())
 }

@@ -84,6 +84,12 @@ fn data(event: &ProjectEvent, at: &str) -> Value {
         ProjectEvent::Protocol { name, version, by } => {
             json!({"event": "registered", "at": at, "name": name, "version": version, "registered_by": by})
         }
+        ProjectEvent::Lens {
+            name,
+            version,
+            from,
+            change,
+        } => json!({"event": change.as_str(), "at": at, "name": name, "version": version, "from": from}),
         ProjectEvent::Actor { actor, change } => {
             json!({"event": change.as_str(), "at": at, "actor": actor.as_str()})
         }

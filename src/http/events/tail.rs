@@ -120,6 +120,7 @@ impl Senders {
             ProjectEvent::Question { asker, .. } => Parties::Sessions(*asker, None),
             ProjectEvent::Session { .. }
             | ProjectEvent::Protocol { .. }
+            | ProjectEvent::Lens { .. }
             | ProjectEvent::Actor { .. }
             | ProjectEvent::Audit { .. }
             | ProjectEvent::Lost { .. } => Parties::All,

@@ -52,7 +52,7 @@ impl Topic {
             | EventKind::Redriven => Self::Message,
             EventKind::DeadLettered => Self::DeadLetter,
             EventKind::Session => Self::Session,
-            EventKind::Protocol => Self::Protocol,
+            EventKind::Protocol | EventKind::Lens => Self::Protocol,
             EventKind::Actor => Self::Actor,
             EventKind::Audit => Self::Audit,
             EventKind::Lost => Self::Gap,

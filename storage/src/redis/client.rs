@@ -26,7 +26,7 @@ use super::{
     events::buffer::SharedBytes,
     library::{Library, Preamble},
     operation::{Operation, pipeline_of, write_operations},
-    settings::RedisSettings,
+    settings::{REPLICA_TIMEOUT_HEARTBEATS, RedisSettings},
     thread::RedisThread,
     timeline::{DataLosses, Witness},
 };
@@ -48,6 +48,8 @@ pub(super) struct RedisClient {
     pub channel: String,
     /// Longest time of an operation.
     pub deadline: Duration,
+    /// How long a replica of the broker may be silent.
+    pub silence: Duration,
     /// Redis replicas that must confirm what is accepted; 0: none.
     pub wait_for_replicas: u32,
     pub retention: Retention,
@@ -88,6 +90,7 @@ impl RedisClient {
             address: settings.address,
             channel: format!("mcp-broker:{database}:bridge"),
             deadline: settings.deadline,
+            silence: settings.heartbeat * REPLICA_TIMEOUT_HEARTBEATS,
             wait_for_replicas: settings.wait_for_replicas,
             retention: settings.retention,
             group_lease_timeout: settings.group_lease_timeout,

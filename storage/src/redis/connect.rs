@@ -14,7 +14,7 @@ use super::{
     library::Library,
     replicas,
     reply::into_bytes,
-    schema::{BROKER_ID_KEY, SCHEMA, SCHEMA_KEY, put_broker_id, put_schema_version},
+    schema::{BROKER_ID_KEY, SCHEMA_KEY, SCHEMA_WITH_LENSES, is_known, put_broker_id, put_schema_version},
     settings::{RedisEndpoint, RedisSettings},
     thread::RedisThread,
 };
@@ -145,8 +145,11 @@ async fn check_schema(link: &SharedConnection, settings: &RedisSettings) -> Resu
     let version = ask(cmd("GET").arg(SCHEMA_KEY).to_owned()).await?;
     let text = into_bytes(version).unwrap_or_default();
     match String::from_utf8_lossy(&text).parse() {
-        Ok(SCHEMA) => Ok(()),
-        Ok(found) => Err(SchemaCheckError::Schema(ConnectError::Schema { found, known: SCHEMA })),
+        Ok(found) if is_known(found) => Ok(()),
+        Ok(found) => Err(SchemaCheckError::Schema(ConnectError::Schema {
+            found,
+            known: SCHEMA_WITH_LENSES,
+        })),
         Err(_) => {
             let why = format!("{SCHEMA_KEY} is not a number");
             Err(SchemaCheckError::Redis(Failure::Unexpected(why)))

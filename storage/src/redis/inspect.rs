@@ -10,7 +10,7 @@ use super::{
     connection::{SharedConnection, config_get},
     error::ConnectError,
     reply::into_bytes,
-    schema::{SCHEMA, SCHEMA_KEY},
+    schema::{SCHEMA_KEY, is_known},
     settings::RedisEndpoint,
 };
 
@@ -56,7 +56,9 @@ pub enum Persistence {
 impl ServerReport {
     /// Whether the data were written by a version of the broker whose data this build cannot read.
     pub fn has_foreign_schema(&self) -> bool {
-        self.schema.as_ref().is_some_and(|schema| *schema != SCHEMA.to_string())
+        self.schema
+            .as_ref()
+            .is_some_and(|schema| !schema.parse().is_ok_and(is_known))
     }
 }
 

@@ -238,11 +238,7 @@ const KEYS: &[Key] = &[
         Delete,
     ),
     // The gateway.
-    key(
-        "lenses",
-        "hash: name and both versions -> record (JSON)",
-        Delete,
-    ),
+    key("lenses", "hash: name and both versions -> record (JSON)", Delete),
     key("added_backends", "hash: backend -> its table (JSON)", Delete),
     key("backend_lists", "hash: backend -> what it is and offers (JSON)", Delete),
     // Replication.

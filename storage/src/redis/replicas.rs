@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `{system}:replicas` | sorted set: replica by its last heartbeat, in milliseconds of the clock of Redis |
 //! | `{system}:replicas:addresses` | hash: replica -> address at which it serves HTTP |
+//! | `{system}:replicas:features` | hash: replica -> what it knows that earlier builds do not: `lenses` |
 
 use std::{
     collections::HashSet,
@@ -25,26 +26,44 @@ use super::{
     core::RedisCore,
     operation::Operation,
     reply::{Reply, into_bytes, unreadable},
+    schema::{SCHEMA_KEY, SCHEMA_WITH_LENSES},
     settings::REPLICA_TIMEOUT_HEARTBEATS,
     system,
 };
 
 const REPLICAS_KEY: &str = "{system}:replicas";
 const ADDRESSES_KEY: &str = "{system}:replicas:addresses";
+const FEATURES_KEY: &str = "{system}:replicas:features";
 /// Consecutive heartbeats after which this replica trusts what it sees: after Redis was unreachable, all replicas seem
 /// silent.
 const STEADY_HEARTBEATS: u32 = REPLICA_TIMEOUT_HEARTBEATS + 1;
 
-/// A heartbeat. KEYS: the replicas, their addresses. ARGV: this replica, the longest silence in milliseconds, its
+/// A heartbeat. KEYS: the replicas, their addresses, their features. ARGV: this replica, the longest silence in milliseconds, its
 /// address or ''. Reply: the replicas that have been silent for longer.
 const HEARTBEAT_SCRIPT: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+redis.call('HSET', KEYS[3], ARGV[1], 'lenses')
 if ARGV[3] ~= '' then
   redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
 end
 return redis.call('ZRANGE', KEYS[1], '-inf', string.format('(%.0f', now - ARGV[2]), 'BYSCORE')
+";
+
+/// Writes the schema version of data with lenses, if no replica lives that does not know lenses. KEYS: the replicas, their
+/// features, the schema version. ARGV: the longest silence in milliseconds, the schema version. Reply: 1 if it is written.
+const ADMIT_LENSES_SCRIPT: &str = "
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local live = redis.call('ZRANGE', KEYS[1], string.format('%.0f', now - ARGV[1]), '+inf', 'BYSCORE')
+for at = 1, #live do
+  if redis.call('HEXISTS', KEYS[2], live[at]) == 0 then
+    return 0
+  end
+end
+redis.call('SET', KEYS[3], ARGV[2])
+return 1
 ";
 
 /// Sends heartbeats, until the storage is dropped.
@@ -75,7 +94,8 @@ pub(super) async fn send_heartbeats(shared: Weak<RedisCore>, every: Duration) {
 /// Returns the replicas that are silent.
 async fn send_heartbeat(client: &RedisClient, silence: Duration) -> Result<Vec<ReplicaId>, StoreError> {
     let mut script = cmd("EVAL");
-    script.arg(HEARTBEAT_SCRIPT).arg(2).arg(REPLICAS_KEY).arg(ADDRESSES_KEY);
+    let keys = [REPLICAS_KEY, ADDRESSES_KEY, FEATURES_KEY];
+    script.arg(HEARTBEAT_SCRIPT).arg(keys.len()).arg(&keys);
     script.arg(client.replica.to_string()).arg(silence.as_millis() as u64);
     script.arg(client.address.map(|address| address.to_string()).unwrap_or_default());
     let mut silent = Reply::new(client.send_one(script, REPLICAS_KEY).await?)?;
@@ -86,6 +106,24 @@ async fn send_heartbeat(client: &RedisClient, silence: Duration) -> Result<Vec<R
         replicas.push(replica.ok_or_else(|| unreadable("the id of a replica"))?);
     }
     Ok(replicas)
+}
+
+/// Lets lenses be stored: earlier builds do not start from then on.
+///
+/// # Errors
+/// A replica of an earlier build lives, or Redis does not answer.
+pub(super) async fn admit_lenses(client: Arc<RedisClient>) -> Result<(), StoreError> {
+    let mut script = cmd("EVAL");
+    let keys = [REPLICAS_KEY, FEATURES_KEY, SCHEMA_KEY];
+    script.arg(ADMIT_LENSES_SCRIPT).arg(keys.len()).arg(&keys);
+    script.arg(client.silence.as_millis() as u64).arg(SCHEMA_WITH_LENSES);
+    let mut admitted = Reply::new(Value::Array(vec![client.send_one(script, SCHEMA_KEY).await?]))?;
+    if admitted.int()? == 1 {
+        return Ok(());
+    }
+    let text =
+        "a replica of an earlier version is running, which does not know lenses: update it, then register the lens";
+    Err(StoreError::Unreachable(text.to_owned()))
 }
 
 /// The replicas that share the Redis.
@@ -152,8 +190,10 @@ impl RedisCore {
             tracing::warn!(%replica, "a replica is silent: its leases for calls are released");
             let released = async {
                 self.release_leases_of(replica).await?;
-                let forget = cmd("HDEL").arg(ADDRESSES_KEY).arg(replica.to_string()).to_owned();
-                self.client.send_one(forget, ADDRESSES_KEY).await?;
+                for key in [ADDRESSES_KEY, FEATURES_KEY] {
+                    let forget = cmd("HDEL").arg(key).arg(replica.to_string()).to_owned();
+                    self.client.send_one(forget, key).await?;
+                }
                 let remove = cmd("ZREM").arg(REPLICAS_KEY).arg(replica.to_string()).to_owned();
                 self.client.send_one(remove, REPLICAS_KEY).await
             };

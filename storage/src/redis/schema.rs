@@ -3,8 +3,17 @@
 use deadpool_redis::redis::{Cmd, cmd};
 use uuid::Uuid;
 
-/// The version of the layout of keys that this build writes and reads.
+/// The version of the layout of keys that this build writes first.
 pub(super) const SCHEMA: i64 = 4;
+
+/// The version of data with lenses, the latest that this build reads. It is written before the first lens, so that earlier builds
+/// do not start from then on.
+pub(super) const SCHEMA_WITH_LENSES: i64 = 5;
+
+/// Whether this build reads data of this version.
+pub(super) fn is_known(version: i64) -> bool {
+    (SCHEMA..=SCHEMA_WITH_LENSES).contains(&version)
+}
 
 /// The key of the schema version.
 pub(super) const SCHEMA_KEY: &str = "{system}:schema:version";

@@ -48,6 +48,33 @@ fn awaits(stream: &mut ResponseReader, kind: &str, fits: impl Fn(&Value) -> bool
 }
 
 #[test]
+fn changes_of_lenses_are_told() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let mut stream = team.follows("?topics=protocol");
+    for version in ["1.0.0", "2.0.0"] {
+        let protocol = json!({"name": "clock", "version": version, "schema": {"type": "object"}});
+        team.api("POST", "protocols", &protocol);
+    }
+    let path = "protocols/clock/2.0.0/lenses/1.0.0";
+    team.api("PUT", path, &json!({"lens": []}));
+    team.api(
+        "PUT",
+        path,
+        &json!({"lens": [], "direction": "forward", "replace_lens": true}),
+    );
+    team.api("DELETE", path, &Value::Null);
+    for kind in ["lens_registered", "lens_replaced", "lens_removed"] {
+        let told = awaits(&mut stream, "protocol", |data| data["event"] != "registered").json();
+        assert_eq!(told["event"], kind, "{told}");
+        assert_eq!(
+            (&told["name"], &told["version"], &told["from"]),
+            (&json!("clock"), &json!("2.0.0"), &json!("1.0.0"))
+        );
+    }
+}
+
+#[test]
 fn what_happens_in_a_project_is_told_as_it_happens() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));

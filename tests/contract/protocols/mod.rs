@@ -1,4 +1,5 @@
-//! Protocols: the registry and the negotiation between two sessions.
+//! Protocols: the registry, lenses and the negotiation between two sessions.
 
+mod lenses;
 mod negotiation;
 mod registry;

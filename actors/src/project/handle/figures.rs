@@ -43,6 +43,8 @@ pub struct ProjectFigures {
     /// Sessions for which as many messages wait as give a warning.
     pub over_warning: usize,
     pub protocols: usize,
+    /// Lenses between versions of protocols.
+    pub lenses: usize,
     /// Open questions to people by [`Urgency::ALL`], as this replica knows them.
     pub questions: [usize; Urgency::ALL.len()],
     /// Open questions while no person is present at a console of any replica.
@@ -66,6 +68,7 @@ impl ProjectHandle {
         let warning_len = self.limits().queue_warning_len;
         let mut figures = ProjectFigures {
             protocols: parts.catalog.len(),
+            lenses: parts.catalog.lenses_len(),
             questions: Urgency::ALL.map(|urgency| desk.open_len(urgency)),
             humans: Presence::ALL.map(|presence| desk.own_humans(presence, now)),
             ..ProjectFigures::default()

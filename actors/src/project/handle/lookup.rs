@@ -184,5 +184,7 @@ fn is_about_unknown(error: &BrokerError) -> bool {
             | BrokerError::ProtocolNotFound { .. }
             | BrokerError::IncompatibleProtocol { .. }
             | BrokerError::NoLens { .. }
+            // Another lens may transform the payload.
+            | BrokerError::TransformFailed(_)
     )
 }

@@ -8,6 +8,7 @@ mod desk;
 mod figures;
 mod history;
 mod inbox;
+mod lenses;
 mod lookup;
 mod protocols;
 mod replication;
@@ -46,6 +47,7 @@ pub use history::{
     ProtocolUsage, RecipientLife, SessionSet, StatusFilter, Thread, ThreadCursor, ThreadKey, ThreadPage, VersionUsage,
 };
 pub use inbox::ReceiveRequest;
+pub use lenses::{LensDefinition, Registrant};
 pub use lookup::{LateAnswer, Lookup, PendingLookup};
 pub use protocols::ProtocolDefinition;
 pub use sending::{CrossProjectSend, PreparedSend, RequestTrace, SendRequest};

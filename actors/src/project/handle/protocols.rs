@@ -4,12 +4,18 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 
-use super::ProjectHandle;
+use super::{
+    ProjectHandle,
+    lenses::{LensDefinition, PreparedLens, Registrant},
+};
 use crate::{
     clock::now,
-    model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionId},
+    model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord},
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
-    registry::{DiscoverPage, DiscoverQuery, Protocol, RegisterProtocol, RegisteredProtocol, Schema, builtin},
+    registry::{
+        DiscoverPage, DiscoverQuery, Protocol, RegisterProtocol, RegisteredProtocol, Schema, builtin,
+        check_schema_bytes, protocols_full,
+    },
     session::Member,
 };
 
@@ -23,16 +29,19 @@ pub struct ProtocolDefinition {
     /// The messaging patterns that the protocol is meant for.
     pub capabilities: BTreeSet<Pattern>,
     pub metadata: ProtocolMetadata,
-    /// The session of the caller, if it has one.
-    pub registered_by: Option<SessionId>,
+    pub by: Registrant,
+    /// A lens from a lower version.
+    pub lens: Option<LensDefinition>,
+    /// Checks everything, and stores nothing.
+    pub dry_run: bool,
 }
 
 impl ProjectHandle {
-    /// Validates a definition and registers it. The identical definition is accepted again.
+    /// Validates a definition and registers it, with its lens. The identical definition is accepted again.
     ///
     /// # Errors
     /// `protocol_exists`, `invalid_schema`, `forbidden` when the project has its maximum of protocols and for the name of a
-    /// built-in protocol, `unavailable`.
+    /// built-in protocol, `unavailable`; for a lens as [`Self::put_lens`].
     pub async fn register_protocol(&self, definition: ProtocolDefinition) -> Result<RegisteredProtocol, BrokerError> {
         let ProtocolDefinition {
             name,
@@ -40,7 +49,9 @@ impl ProjectHandle {
             schema,
             capabilities,
             metadata,
-            registered_by,
+            by,
+            lens,
+            dry_run,
         } = definition;
         if self.0.catalog.versions(name.as_str(), 1).is_empty() {
             builtin::check_register(name.as_str())?;
@@ -53,13 +64,62 @@ impl ProjectHandle {
             capabilities,
             metadata,
             registered_at_ms,
-            registered_by,
+            registered_by: by.session,
+            owner: by.owner.clone(),
         };
-        if let Some(existing) = self.0.catalog.get(record.name.as_str(), &record.version.to_string()) {
-            return RegisteredProtocol::existing(&existing.record, &record);
+        let record = Arc::new(record);
+        if lens.is_some() {
+            builtin::check_lens(record.name.as_str())?;
         }
-        Schema::check_admits_objects(&record.schema)?;
-        let protocol = self.0.compiler.compile(Arc::new(record)).await?;
+        if lens.is_some() || dry_run {
+            // A version that another replica has registered is not new.
+            let (project, record) = (self.clone(), Arc::clone(&record));
+            let known = self.look_up_optional(move || project.known_version(&record));
+            known.answer().await?;
+        }
+        let (protocol, known) = match self.known_version(&record) {
+            Some(known) => {
+                let registered = RegisteredProtocol::existing(&known.record, &record)?;
+                (known, Some(registered))
+            }
+            None => {
+                Schema::check_admits_objects(&record.schema)?;
+                (self.0.compiler.compile(record).await?, None)
+            }
+        };
+        let prepared = match &lens {
+            Some(lens) => Some(self.prepare_lens(&protocol, known.is_none(), lens, &by).await?),
+            None => None,
+        };
+        if dry_run {
+            let registered = known.map_or_else(|| self.would_register(&protocol), Ok)?;
+            let lens = prepared.as_ref().map(PreparedLens::outcome);
+            return Ok(RegisteredProtocol { lens, ..registered });
+        }
+        let registered = match known {
+            Some(known) => known,
+            None => self.register_new(&protocol).await?,
+        };
+        let Some((prepared, wanted)) = prepared.zip(lens) else {
+            return Ok(registered);
+        };
+        if registered.is_duplicate {
+            self.wait_until_current().await?;
+            prepared.check_owner(&registered.record, &by)?;
+        }
+        let lens = self.store_lens(prepared, &protocol, true, &wanted, &by).await?;
+        Ok(RegisteredProtocol {
+            lens: Some(lens),
+            ..registered
+        })
+    }
+
+    fn known_version(&self, record: &ProtocolRecord) -> Option<Arc<Protocol>> {
+        self.0.catalog.get(record.name.as_str(), &record.version.to_string())
+    }
+
+    async fn register_new(&self, protocol: &Arc<Protocol>) -> Result<RegisteredProtocol, BrokerError> {
+        let protocol = Arc::clone(protocol);
         let len_max = self.record().config.max_protocols;
         let command = |reply| RegisterProtocol {
             protocol,
@@ -67,6 +127,17 @@ impl ProjectHandle {
             reply,
         };
         self.0.registry.request(command).await
+    }
+
+    /// The answer of a registration that would store this protocol.
+    fn would_register(&self, protocol: &Protocol) -> Result<RegisteredProtocol, BrokerError> {
+        if let Some(len_max) = self.record().config.max_protocols
+            && self.0.catalog.len() >= len_max
+        {
+            return Err(protocols_full(len_max));
+        }
+        check_schema_bytes(self.0.catalog.bytes_len(), protocol.schema.bytes_len())?;
+        Ok(RegisteredProtocol::new(Arc::clone(&protocol.record)))
     }
 
     /// A registered or a built-in protocol.

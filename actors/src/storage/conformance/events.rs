@@ -9,8 +9,8 @@ use super::{
     world::{World, done, record},
 };
 use crate::model::{
-    ActorChange, ActorKind, AuditOutcome, DeadLetterReason, EventKind, EventKinds, LoggedRecipients, MessageId,
-    ProjectEvent, ProtocolName, SessionChange, SessionId, SessionName, SessionRecord,
+    ActorChange, ActorKind, AuditOutcome, DeadLetterReason, EventKind, EventKinds, LensChangeKind, LoggedRecipients,
+    MessageId, ProjectEvent, ProtocolName, SessionChange, SessionId, SessionName, SessionRecord,
 };
 
 const EVERYTHING: EventQuery = EventQuery {
@@ -204,6 +204,12 @@ pub async fn events_of_actors_are_recorded_as_they_are(storage: Arc<dyn Storage>
             name: ProtocolName::parse("chat").expect("a name"),
             version: semver::Version::new(1, 2, 3),
             by: Some(world.bob),
+        },
+        ProjectEvent::Lens {
+            name: ProtocolName::parse("chat").expect("a name"),
+            version: semver::Version::new(1, 2, 3),
+            from: semver::Version::new(1, 0, 0),
+            change: LensChangeKind::Replaced,
         },
         ProjectEvent::Actor {
             actor: ActorKind::Router,

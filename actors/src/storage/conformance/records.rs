@@ -50,6 +50,7 @@ pub async fn a_protocol_version_never_changes(storage: Arc<dyn Storage>) {
             metadata: ProtocolMetadata::default(),
             registered_at_ms: 7,
             registered_by: Some(world.alice),
+            owner: None,
         })
     };
     let (one, two) = (Version::new(1, 0, 0), Version::new(2, 0, 0));

@@ -150,6 +150,7 @@ pub async fn a_cleared_project_is_empty_when_it_is_opened_again(storage: Arc<dyn
         metadata: ProtocolMetadata::default(),
         registered_at_ms: 7,
         registered_by: None,
+        owner: None,
     };
     done(world.store.insert_protocol(&protocol, None)).await;
     let dead = world.sends_dead_letter(world.bob).await;

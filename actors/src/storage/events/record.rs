@@ -4,13 +4,16 @@
 //! of the kind. Ids are 16 bytes; lengths, counts and differences are variable-length integers of 7 bits a byte, low bits
 //! first, the signed ones zigzag-encoded. A reader skips a record whose kind it does not know.
 
+mod writer;
+
 use semver::Version;
 use uuid::Uuid;
 
+use self::writer::{FIXED_FIELDS_BYTES, FieldWriter, unzigzag, zigzag};
 use crate::model::{
-    AcceptedMessage, ActorChange, ActorKind, AuditOutcome, DeadLetterReason, EventKind, LoggedRecipients, Message,
-    MessageId, Priority, ProjectEvent, ProjectId, ProtocolName, QuestionChange, QuestionId, SessionChange, SessionId,
-    SessionMark, SessionName,
+    AcceptedMessage, ActorChange, ActorKind, AuditOutcome, DeadLetterReason, EventKind, LensChangeKind,
+    LoggedRecipients, Message, MessageId, Priority, ProjectEvent, ProjectId, ProtocolName, QuestionChange, QuestionId,
+    SessionChange, SessionId, SessionMark, SessionName,
 };
 
 /// Bytes of the largest payload that the log keeps. A larger one is left out.
@@ -18,9 +21,6 @@ pub const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes of the largest headers that the log keeps. Of larger ones it keeps the priority alone.
 const TAIL_BYTES_MAX: usize = 8 << 10;
-
-/// Enough for the fields of fixed size of any record.
-const FIXED_FIELDS_BYTES: usize = 96;
 
 const DAY_MS: u64 = 86_400_000;
 
@@ -154,6 +154,16 @@ pub fn write_event(out: &mut Vec<u8>, time: RecordTime, event: &ProjectEvent) {
                 .text(name.as_str().as_bytes())
                 .text(version.to_string().as_bytes())
         }
+        ProjectEvent::Lens {
+            name,
+            version,
+            from,
+            change,
+        } => fields
+            .byte(*change as u8)
+            .text(name.as_str().as_bytes())
+            .text(version.to_string().as_bytes())
+            .text(from.to_string().as_bytes()),
         ProjectEvent::Actor { actor, change } => fields.byte(*actor as u8).byte(*change as u8),
         ProjectEvent::Audit { entry, action, outcome } => {
             let outcome = u8::from(*outcome == AuditOutcome::Refused);
@@ -301,105 +311,6 @@ impl<'a> AcceptedRecord<'a> {
     }
 }
 
-/// Writes the fields of one record at the end of the log. The length comes first: the record begins with as many bytes as it
-/// usually takes, and [`FieldWriter::end`] moves the fields if it takes others.
-struct FieldWriter<'a> {
-    out: &'a mut Vec<u8>,
-    start: usize,
-    length_bytes: usize,
-}
-
-impl<'a> FieldWriter<'a> {
-    /// A record of less than 128 bytes, usually.
-    #[inline]
-    fn begin(out: &'a mut Vec<u8>, kind: EventKind, time: RecordTime) -> Self {
-        Self::begin_with(1, out, kind, time)
-    }
-
-    #[inline]
-    fn begin_with(length_bytes: usize, out: &'a mut Vec<u8>, kind: EventKind, time: RecordTime) -> Self {
-        out.reserve(FIXED_FIELDS_BYTES);
-        let start = out.len();
-        out.extend_from_slice(&[0, 0][..length_bytes]);
-        out.push(kind as u8);
-        let fields = Self {
-            out,
-            start,
-            length_bytes,
-        };
-        fields.number(time.delta())
-    }
-
-    #[inline]
-    fn bytes(self, bytes: &[u8]) -> Self {
-        self.out.extend_from_slice(bytes);
-        self
-    }
-
-    #[inline]
-    fn byte(self, byte: u8) -> Self {
-        self.out.push(byte);
-        self
-    }
-
-    #[inline]
-    fn message(self, id: MessageId) -> Self {
-        self.bytes(id.as_uuid().as_bytes())
-    }
-
-    #[inline]
-    fn session(self, id: SessionId) -> Self {
-        self.bytes(id.as_uuid().as_bytes())
-    }
-
-    #[inline]
-    fn number(self, value: u64) -> Self {
-        write_number(self.out, value);
-        self
-    }
-
-    /// A text with its length.
-    #[inline]
-    fn text(self, text: &[u8]) -> Self {
-        self.number(text.len() as u64).bytes(text)
-    }
-
-    /// Writes the length.
-    #[inline]
-    fn end(self) {
-        let fields_at = self.start + self.length_bytes;
-        let len = self.out.len() - fields_at;
-        match self.length_bytes {
-            1 if len < 1 << 7 => self.out[self.start] = len as u8,
-            2 if (1 << 7..1 << 14).contains(&len) => {
-                self.out[self.start] = len as u8 | 0x80;
-                self.out[self.start + 1] = (len >> 7) as u8;
-            }
-            _ => {
-                let mut number = Vec::new();
-                write_number(&mut number, len as u64);
-                self.out.splice(self.start..fields_at, number);
-            }
-        }
-    }
-}
-
-const fn zigzag(value: i64) -> u64 {
-    ((value << 1) ^ (value >> 63)).cast_unsigned()
-}
-
-const fn unzigzag(value: u64) -> i64 {
-    (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
-}
-
-fn write_number(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
 const REASONS: [DeadLetterReason; 4] = [
     DeadLetterReason::Expired,
     DeadLetterReason::DeliveryLimit,
@@ -520,6 +431,15 @@ impl<'a> Reader<'a> {
                     name: ProtocolName::parse(self.text()?).map_err(|_| DamagedLog)?,
                     version: Version::parse(self.text()?).map_err(|_| DamagedLog)?,
                     by,
+                }
+            }
+            EventKind::Lens => {
+                let change = LensChangeKind::from_number(self.byte()?).ok_or(DamagedLog)?;
+                ProjectEvent::Lens {
+                    name: ProtocolName::parse(self.text()?).map_err(|_| DamagedLog)?,
+                    version: Version::parse(self.text()?).map_err(|_| DamagedLog)?,
+                    from: Version::parse(self.text()?).map_err(|_| DamagedLog)?,
+                    change,
                 }
             }
             EventKind::Actor => ProjectEvent::Actor {

@@ -37,18 +37,27 @@ pub const REGISTER_PROTOCOL: Tool = Tool {
     hints: IDEMPOTENT,
     required_scope: Scope::Member,
     input: || {
+        let boolean = |description| with_description(json!({"type": "boolean"}), description);
         let properties = json!({
             "name": string_schema("Lower-case letters, digits, '-' and '_'."),
             "version": string_schema("Such as 1.0.0."),
             "schema": {"type": "object", "description": "Describes the payload, an object."},
             "capabilities": with_description(patterns_schema(), "How it is used."),
             "metadata": metadata_schema(),
+            "from": string_schema("Lower version, with lens."),
+            "lens": with_description(json!({"type": "array", "items": {"type": "object"}}), "Operations from its payloads to these."),
+            "direction": with_description(json!({"enum": ["both", "forward", "backward"]}), "Of the lens."),
+            "allow_loss": boolean("The lens may lose data."),
+            "replace_lens": boolean("If it has another."),
+            "dry_run": boolean("Check only."),
         });
         (properties, &["name", "version", "schema"])
     },
     output: || {
         let mut properties = protocol_schema();
         properties["existed"] = json!({"type": "boolean"});
+        properties["lens"] = json!({"type": "object"});
+        properties["dry_run"] = json!({"type": "boolean"});
         let required = &[
             "name",
             "version",
@@ -73,6 +82,7 @@ fn protocol_schema() -> Value {
         "metadata": {"type": "object"},
         "registered_at": string_schema(""),
         "registered_by": {"type": ["string", "null"]},
+        "lenses": {"type": "array", "items": {"type": "object"}},
     })
 }
 
@@ -80,8 +90,9 @@ fn register_protocol(caller: &ToolCaller, arguments: Arguments<'_>, _: &ReplyTo)
     let registered_by = caller.session.as_ref().map(|member| member.record.id);
     let definition = protocols::parse_definition(arguments, registered_by)?;
     Ok(Called::later(caller, async move |caller| {
-        let registered = protocols::register(&caller.project, definition).await?;
-        Ok(json!(registered).into())
+        let (context, dry_run) = (&caller.context, definition.dry_run);
+        let registering = context.service.admin.register_protocol(&context.identity, definition);
+        Ok(json!(protocols::registered_view(&registering.await?, dry_run)).into())
     }))
 }
 
@@ -135,7 +146,7 @@ fn discover_protocols(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &Rep
     arguments.finish()?;
     Ok(Called::page(caller, async move |caller| {
         let page = caller.project.discover_protocols(&query)?;
-        Ok(ToolResult::from(protocols::page(&page, with_schema)))
+        Ok(ToolResult::from(protocols::page(&caller.project, &page, with_schema)))
     }))
 }
 

@@ -72,7 +72,15 @@ static SELECTED: &[Selected] = &[
     core(&asking::GET_ANSWER, &["/reason"]),
     agent(
         &protocols::REGISTER_PROTOCOL,
-        &["/capabilities", "/metadata", "/session_id"],
+        &[
+            "/capabilities",
+            "/metadata",
+            "/session_id",
+            "/direction",
+            "/allow_loss",
+            "/replace_lens",
+            "/dry_run",
+        ],
     ),
     agent(
         &protocols::DISCOVER_PROTOCOLS,

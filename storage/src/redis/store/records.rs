@@ -8,6 +8,7 @@ use deadpool_redis::redis::Value;
 use super::{
     super::{
         operation::Operation,
+        replicas,
         reply::{into_bytes, unreadable},
     },
     RedisStore,
@@ -72,12 +73,19 @@ impl RecordStore for RedisStore {
             .text(after.as_deref().unwrap_or_default())
             .text(frame.unwrap_or_default())
             .bound(len_max);
-        self.run(operation, |_, mut reply| {
+        let admits_lenses = (table == Table::Lenses && after.is_some()).then(|| Arc::clone(&self.pipeline.client));
+        let put = self.run(operation, |_, mut reply| {
             Ok(match reply.int()? {
                 1 => RecordPut::Stored,
                 0 => RecordPut::Full,
                 _ => RecordPut::Differs(reply.next().map(text).transpose()?),
             })
+        });
+        let Some(client) = admits_lenses else { return put };
+        Box::pin(async move {
+            let admitted = replicas::admit_lenses(Arc::clone(&client));
+            client.run_on_thread(admitted).await?;
+            put.await
         })
     }
 }

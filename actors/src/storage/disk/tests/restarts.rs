@@ -210,7 +210,9 @@ fn earlier_versions_refuse_a_disk_from_the_first_lens_on() {
         let version = || disk.values_of(kind::VERSION);
         let put = async |world: &World, text: Option<&str>| {
             let text = text.map(Arc::from);
-            let put = world.store.put_if(Table::Lenses, "chat 1.0.0 2.0.0".into(), Before::Any, text);
+            let put = world
+                .store
+                .put_if(Table::Lenses, "chat 1.0.0 2.0.0".into(), Before::Any, text);
             assert_eq!(done(put).await, RecordPut::Stored);
         };
         put(&world, None).await;

@@ -2,8 +2,8 @@
 
 use proptest::{collection::vec, option, prelude::*};
 
-use super::*;
-use crate::model::{Addressing, Headers, MessageIds, NewMessage, SessionRecord};
+use super::{writer::write_number, *};
+use crate::model::{Addressing, Headers, LensChangeKind, MessageIds, NewMessage, SessionRecord};
 
 fn uuids() -> impl Strategy<Value = Uuid> {
     any::<u128>().prop_map(Uuid::from_u128)
@@ -77,6 +77,14 @@ pub fn events() -> impl Strategy<Value = ProjectEvent> {
                 by,
             }
         }),
+        1 => ("[a-z][a-z0-9]{1,9}", 0..9_u64, prop::sample::select(LensChangeKind::ALL)).prop_map(
+            |(name, major, change)| ProjectEvent::Lens {
+                name: ProtocolName::parse(&name).unwrap(),
+                version: Version::new(major + 1, 0, 0),
+                from: Version::new(major, 1, 2),
+                change,
+            }
+        ),
         1 => (prop::sample::select(ActorKind::ALL), prop::sample::select(ActorChange::ALL))
             .prop_map(|(actor, change)| ProjectEvent::Actor { actor, change }),
         1 => any::<u64>().prop_map(|events| ProjectEvent::Lost { events }),
