@@ -10,6 +10,7 @@ mod protocols;
 mod sessions;
 mod settings;
 mod stats;
+mod transforming;
 
 use serde_json::{Value, json};
 
