@@ -99,7 +99,7 @@ fn usage_counts_sessions_and_messages_of_each_version() {
         r#"{"text": "hi"}"#,
     ];
     run(broker.address, &words).succeeds();
-    run(broker.address, &["inbox", "new", "--take"]).succeeds();
+    run(broker.address, &["inbox", "new", "--take", "--force"]).succeeds();
     let usage = |words: &[&str]| run(broker.address, &[&["protocols", "usage", "note"], words].concat());
     let shown = objects(&usage(&["--json"]).succeeds()).remove(0);
     assert_eq!((&shown["name"], &shown["complete"]), (&json!("note"), &json!(true)));
