@@ -138,6 +138,7 @@ pub struct DeadLetterStats {
     pub delivery_limit: u64,
     pub recipient_gone: u64,
     pub rejected: u64,
+    pub transform_failed: u64,
 }
 
 /// Sessions by state, at present.

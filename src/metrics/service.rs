@@ -36,11 +36,12 @@ use super::{
 /// The label value of all projects that are not shown by name.
 const OTHER_PROJECTS: &str = "_other";
 
-const REASONS: [DeadLetterReason; 4] = [
+const REASONS: [DeadLetterReason; 5] = [
     DeadLetterReason::Expired,
     DeadLetterReason::DeliveryLimit,
     DeadLetterReason::RecipientGone,
     DeadLetterReason::Rejected,
+    DeadLetterReason::TransformFailed,
 ];
 
 /// The live connections of a project by [`TransportKind::index`](Labelled::index).

@@ -53,6 +53,7 @@ pub struct DeadLetterCounts {
     pub delivery_limit: u64,
     pub recipient_gone: u64,
     pub rejected: u64,
+    pub transform_failed: u64,
 }
 
 impl MessageCounts {
@@ -76,12 +77,13 @@ impl DeadLetterCounts {
         self.delivery_limit += other.delivery_limit;
         self.recipient_gone += other.recipient_gone;
         self.rejected += other.rejected;
+        self.transform_failed += other.transform_failed;
     }
 
     /// Dead letters of all reasons.
     #[must_use]
     pub const fn total(self) -> u64 {
-        self.expired + self.delivery_limit + self.recipient_gone + self.rejected
+        self.expired + self.delivery_limit + self.recipient_gone + self.rejected + self.transform_failed
     }
 
     /// The count of a reason.
@@ -92,6 +94,7 @@ impl DeadLetterCounts {
             DeadLetterReason::DeliveryLimit => self.delivery_limit,
             DeadLetterReason::RecipientGone => self.recipient_gone,
             DeadLetterReason::Rejected => self.rejected,
+            DeadLetterReason::TransformFailed => self.transform_failed,
         }
     }
 }
@@ -111,6 +114,7 @@ struct Shard {
     delivery_limit: AtomicU64,
     recipient_gone: AtomicU64,
     rejected: AtomicU64,
+    transform_failed: AtomicU64,
 }
 
 /// The counters of one project.
@@ -182,6 +186,7 @@ impl ProjectCounters {
             DeadLetterReason::DeliveryLimit => &shard.delivery_limit,
             DeadLetterReason::RecipientGone => &shard.recipient_gone,
             DeadLetterReason::Rejected => &shard.rejected,
+            DeadLetterReason::TransformFailed => &shard.transform_failed,
         };
         add(counter, messages);
     }
@@ -206,6 +211,7 @@ impl ProjectCounters {
                     delivery_limit: read(&shard.delivery_limit),
                     recipient_gone: read(&shard.recipient_gone),
                     rejected: read(&shard.rejected),
+                    transform_failed: read(&shard.transform_failed),
                 },
             });
         }

@@ -77,6 +77,8 @@ pub enum DeadLetterReason {
     DeliveryLimit,
     RecipientGone,
     Rejected,
+    /// Lenses could not transform it into a version that the recipient declares, or were not allowed to.
+    TransformFailed,
 }
 
 impl DeadLetterReason {
@@ -88,6 +90,7 @@ impl DeadLetterReason {
             Self::DeliveryLimit => "delivery_limit",
             Self::RecipientGone => "recipient_gone",
             Self::Rejected => "rejected",
+            Self::TransformFailed => "transform_failed",
         }
     }
 }
@@ -518,6 +521,7 @@ mod tests {
             DeadLetterReason::DeliveryLimit,
             DeadLetterReason::RecipientGone,
             DeadLetterReason::Rejected,
+            DeadLetterReason::TransformFailed,
         ];
         for reason in reasons {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());

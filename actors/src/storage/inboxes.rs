@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 use super::{claim::Claim, error::Op, tracking::SendResult};
 use crate::{
     clock::Now,
-    model::{BudgetFull, Message, MessageId, Outcome, OutcomeKind, SessionId},
+    model::{BudgetFull, Message, MessageId, Outcome, SessionId},
 };
 
 /// The inboxes of a project's sessions.
@@ -228,10 +228,10 @@ pub enum Acknowledge {
 }
 
 impl Acknowledge {
-    /// The messages become dead letters: their recipient rejects them.
+    /// The messages become dead letters: their recipient rejects them, or cannot get them.
     #[must_use]
     pub fn rejects(&self) -> bool {
-        matches!(self, Self::Concluded(_, outcome) if outcome.kind == OutcomeKind::Rejected)
+        matches!(self, Self::Concluded(_, outcome) if outcome.kind.dead_letter_reason().is_some())
     }
 }
 

@@ -10,7 +10,7 @@ import { Id, Loaded, Panel, Status, Text, Time } from '../ui/parts.js';
 import { Pages, Table } from '../ui/table.js';
 import { Payload, SessionLink } from './messages.js';
 
-const REASONS = ['expired', 'delivery_limit', 'recipient_gone', 'rejected'];
+const REASONS = ['expired', 'delivery_limit', 'recipient_gone', 'rejected', 'transform_failed'];
 const PAGE = 50;
 const REDRIVE_PAGE = 200;
 

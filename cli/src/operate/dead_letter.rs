@@ -9,7 +9,13 @@ use crate::flags::{choice, given, text};
 pub const PAGE_LEN_MAX: usize = 500;
 
 /// Why a message was given up.
-const REASONS: &[&str] = &["expired", "delivery_limit", "recipient_gone", "rejected"];
+const REASONS: &[&str] = &[
+    "expired",
+    "delivery_limit",
+    "recipient_gone",
+    "rejected",
+    "transform_failed",
+];
 
 /// The flags that select dead letters.
 pub fn filters() -> [Arg; 3] {

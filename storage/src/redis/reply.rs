@@ -257,6 +257,7 @@ pub(super) const fn reason_code(reason: DeadLetterReason) -> char {
         DeadLetterReason::DeliveryLimit => 'l',
         DeadLetterReason::RecipientGone => 'g',
         DeadLetterReason::Rejected => 'r',
+        DeadLetterReason::TransformFailed => 't',
     }
 }
 
@@ -267,6 +268,7 @@ pub(super) fn parse_reason(code: &[u8]) -> Result<DeadLetterReason, StoreError> 
         b"l" => Ok(DeadLetterReason::DeliveryLimit),
         b"g" => Ok(DeadLetterReason::RecipientGone),
         b"r" => Ok(DeadLetterReason::Rejected),
+        b"t" => Ok(DeadLetterReason::TransformFailed),
         _ => Err(unreadable("a status")),
     }
 }

@@ -17,8 +17,8 @@ use actors::{
     bridge::{DeliveryBatch, Frame, StoreEvent},
     clock::{self, Now},
     model::{
-        CallReceipt, DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, OutcomeKind, ProjectId, ReplicaId,
-        SessionId, SessionRecord,
+        CallReceipt, DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, ProjectId, ReplicaId, SessionId,
+        SessionRecord,
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
@@ -478,7 +478,7 @@ impl RedisStore {
             .text(outcome.to_bytes())
             .number(outcome.receipts_len() as u64)
             .messages(&ids);
-        let rejects = outcome.kind == OutcomeKind::Rejected;
+        let rejects = outcome.kind.dead_letter_reason().is_some();
         self.run(operation, move |pipeline, mut reply| {
             let mut answer = decode::acknowledged(pipeline, &mut reply)?;
             if rejects {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::DeadLetterReason;
+
 /// Characters of a note.
 pub const NOTE_CHARACTERS_MAX: usize = 1000;
 
@@ -21,11 +23,16 @@ pub enum OutcomeKind {
     Blocked,
     /// The recipient does not do it: the message becomes a dead letter.
     Rejected,
+    /// Lenses could not transform it for the recipient, or were not allowed to: it becomes a dead letter. Only the broker
+    /// gives this outcome.
+    TransformFailed,
 }
 
 impl OutcomeKind {
+    /// What a recipient can say.
+    pub const OF_RECIPIENTS: [Self; 3] = [Self::Done, Self::Blocked, Self::Rejected];
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Done, Self::Blocked, Self::Rejected];
+    pub const ALL: [Self; 4] = [Self::Done, Self::Blocked, Self::Rejected, Self::TransformFailed];
 
     /// The name in the tools.
     #[must_use]
@@ -34,13 +41,14 @@ impl OutcomeKind {
             Self::Done => "done",
             Self::Blocked => "blocked",
             Self::Rejected => "rejected",
+            Self::TransformFailed => "transform_failed",
         }
     }
 
-    /// The kind with this name.
+    /// What a recipient says with this name.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+        Self::OF_RECIPIENTS.into_iter().find(|kind| kind.as_str() == text)
     }
 
     /// The number in stored receipts. It must not change.
@@ -50,6 +58,17 @@ impl OutcomeKind {
             Self::Done => b'd',
             Self::Blocked => b'b',
             Self::Rejected => b'r',
+            Self::TransformFailed => b't',
+        }
+    }
+
+    /// Why a message with this outcome becomes a dead letter; None if it is acknowledged.
+    #[must_use]
+    pub const fn dead_letter_reason(self) -> Option<DeadLetterReason> {
+        match self {
+            Self::Done | Self::Blocked => None,
+            Self::Rejected => Some(DeadLetterReason::Rejected),
+            Self::TransformFailed => Some(DeadLetterReason::TransformFailed),
         }
     }
 }
@@ -107,7 +126,8 @@ mod tests {
         fn the_stored_form_is_read_back(kind in prop::sample::select(&OutcomeKind::ALL[..]), note in ".{0,40}") {
             let outcome = Outcome::new(kind, &note);
             prop_assert_eq!(Outcome::from_bytes(&outcome.to_bytes()), Some(outcome));
-            prop_assert_eq!(OutcomeKind::parse(kind.as_str()), Some(kind));
+            let is_of_recipients = OutcomeKind::OF_RECIPIENTS.contains(&kind);
+            prop_assert_eq!(OutcomeKind::parse(kind.as_str()), is_of_recipients.then_some(kind));
         }
 
         #[test]

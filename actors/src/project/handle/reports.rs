@@ -67,9 +67,12 @@ impl ProjectHandle {
         Ok(())
     }
 
-    /// What the recipients said of these messages when they rejected them.
+    /// What the recipients said of these messages when they rejected them, or why they could not get them.
     async fn outcomes(&self, dead_letters: &[DeadLetter]) -> Result<Vec<Option<Arc<Outcome>>>, BrokerError> {
-        let is_rejected = |dead: &&DeadLetter| dead.reason == DeadLetterReason::Rejected;
+        let is_rejected = |dead: &&DeadLetter| {
+            let reason = dead.reason;
+            reason == DeadLetterReason::Rejected || reason == DeadLetterReason::TransformFailed
+        };
         let rejected: Vec<_> = dead_letters
             .iter()
             .filter(is_rejected)

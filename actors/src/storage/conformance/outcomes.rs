@@ -95,3 +95,17 @@ pub async fn a_rejected_message_becomes_a_dead_letter(storage: Arc<dyn Storage>)
         [(world.bob, DeliveryStatus::Acknowledged, None)]
     );
 }
+
+pub async fn a_message_that_cannot_be_transformed_becomes_a_dead_letter(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends_many(world.bob, 2).await;
+    world.leases(world.bob, 1).await;
+    let outcome = Outcome::new(OutcomeKind::TransformFailed, "the result does not fit");
+    let answer = concludes(&world, world.bob, &sent[..1], &outcome).await;
+    assert_eq!((answer.acknowledged, answer.dead, answer.depth), (1, 1, depth(1, 0)));
+    let reason = DeadLetterReason::TransformFailed;
+    assert_eq!(world.dead().await, [(sent[0], world.bob, reason)]);
+    let failed = (world.bob, DeliveryStatus::DeadLettered(reason), Some(outcome));
+    assert_eq!(outcomes(&world, sent[0]).await, [failed]);
+    assert_eq!(world.leases(world.bob, 9).await, [sent[1]]);
+}

@@ -310,11 +310,12 @@ pub fn read_report_progress(reader: &mut RecordReader<'_>) -> Decoded<ReportProg
     })
 }
 
-const REASONS: [DeadLetterReason; 4] = [
+const REASONS: [DeadLetterReason; 5] = [
     DeadLetterReason::Expired,
     DeadLetterReason::DeliveryLimit,
     DeadLetterReason::RecipientGone,
     DeadLetterReason::Rejected,
+    DeadLetterReason::TransformFailed,
 ];
 
 fn reason_byte(reason: DeadLetterReason) -> u8 {
@@ -323,6 +324,7 @@ fn reason_byte(reason: DeadLetterReason) -> u8 {
         DeadLetterReason::DeliveryLimit => 1,
         DeadLetterReason::RecipientGone => 2,
         DeadLetterReason::Rejected => 3,
+        DeadLetterReason::TransformFailed => 4,
     }
 }
 

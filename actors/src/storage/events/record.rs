@@ -311,11 +311,12 @@ impl<'a> AcceptedRecord<'a> {
     }
 }
 
-const REASONS: [DeadLetterReason; 4] = [
+const REASONS: [DeadLetterReason; 5] = [
     DeadLetterReason::Expired,
     DeadLetterReason::DeliveryLimit,
     DeadLetterReason::RecipientGone,
     DeadLetterReason::Rejected,
+    DeadLetterReason::TransformFailed,
 ];
 
 const fn reason_number(reason: DeadLetterReason) -> u8 {
@@ -324,6 +325,7 @@ const fn reason_number(reason: DeadLetterReason) -> u8 {
         DeadLetterReason::DeliveryLimit => 1,
         DeadLetterReason::RecipientGone => 2,
         DeadLetterReason::Rejected => 3,
+        DeadLetterReason::TransformFailed => 4,
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     clock::Now,
-    model::{DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, OutcomeKind, SessionId},
+    model::{DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, SessionId},
     storage::{
         claim::Claim,
         inboxes::{
@@ -263,9 +263,9 @@ impl<J: Journal> ProjectState<J> {
             self.expiries.message_removed(entry.deadline_ms);
             let (ledger, journal) = (&mut self.ledger, &mut self.journal);
             let receipt = entry.receipt;
-            if outcome.kind == OutcomeKind::Rejected {
+            if let Some(reason) = outcome.kind.dead_letter_reason() {
                 answer.dead += 1;
-                ledger.dead_letter(entry, record, DeadLetterReason::Rejected, now, journal);
+                ledger.dead_letter(entry, record, reason, now, journal);
             } else {
                 let status = DeliveryStatus::Acknowledged;
                 ledger.receipts.set(receipt, id, status, now.unix_ms, journal);

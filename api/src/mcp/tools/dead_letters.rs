@@ -29,7 +29,7 @@ pub const LIST_DEAD_LETTERS: Tool = Tool {
     input: || {
         let properties = json!({
             "reason": {
-                "enum": ["expired", "delivery_limit", "recipient_gone", "rejected"], "description": "Only this reason.",
+                "enum": ["expired", "delivery_limit", "recipient_gone", "rejected", "transform_failed"], "description": "Only this reason.",
             },
             "limit": limit_schema(PAGE_LEN, PAGE_LEN_MAX),
             "cursor": cursor_schema(),
@@ -43,7 +43,7 @@ pub const LIST_DEAD_LETTERS: Tool = Tool {
                 "message": {"type": "object"},
                 "session_id": string_schema(""),
                 "session_name": {"type": ["string", "null"]},
-                "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
+                "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected", "transform_failed"]},
                 "at": string_schema(""),
                 "deliveries": integer_schema(""),
             },

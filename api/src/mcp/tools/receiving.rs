@@ -179,7 +179,7 @@ pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
         let properties = json!({
             "message_ids": strings_schema("Of received messages."),
             "outcome": {
-                "enum": OutcomeKind::ALL,
+                "enum": OutcomeKind::OF_RECIPIENTS,
                 "description": "The sender can read it; rejected makes a dead letter.",
             },
             "note": {"type": "string", "maxLength": NOTE_CHARACTERS_MAX, "description": "For the sender."},
@@ -256,7 +256,7 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
                 "session_id": string_schema(""),
                 "status": {"enum": ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]},
                 "at": string_schema(""),
-                "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
+                "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected", "transform_failed"]},
                 "outcome": {"enum": OutcomeKind::ALL},
                 "note": string_schema(""),
                 "wakes": {"type": "array", "items": {"type": "object"}},

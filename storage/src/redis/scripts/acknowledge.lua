@@ -211,8 +211,8 @@ function acknowledgements.acknowledge(session, packed, and_older, and_waiting)
 end
 local acknowledge = acknowledgements.acknowledge
 
--- Ends leases of single messages: they become dead letters.
-local function reject(session, inbox, list)
+-- Ends leases of single messages: they become dead letters for this reason.
+local function reject(session, inbox, list, reason)
   local ids, waiting, deadlines = {}, {}, {}
   local bytes_in_flight, bytes = 0, 0
   for at = 1, #list do
@@ -228,7 +228,7 @@ local function reject(session, inbox, list)
     else
       bytes_in_flight = bytes_in_flight + bytes_of(entry)
     end
-    dead_letters.add(entry, session, 'r', lease.deliveries)
+    dead_letters.add(entry, session, reason, lease.deliveries)
   end
   leases.remove(session, inbox, ids)
   queues.remove(session, inbox, waiting)
@@ -257,7 +257,8 @@ end
 ops.conclude = function()
   read_time()
   local session, outcome, outcome_len, packed = read_session(), read_text(), read_number(), read_text()
-  local inbox, rejects = inbox_of(session), sub(outcome, 1, 1) == 'r'
+  local inbox, kind = inbox_of(session), sub(outcome, 1, 1)
+  local rejects = kind == 'r' or kind == 't'
   if not inbox then
     return reply_of(nil, ids_in(packed), 0, NONE)
   end
@@ -266,13 +267,13 @@ ops.conclude = function()
   local list, unknown = acknowledgements.leases_of(session, packed)
   local tracked = NONE
   if rejects then
-    reject(session, inbox, list)
+    reject(session, inbox, list, kind)
   else
     local _
     _, tracked = acknowledgements.finish(session, inbox, list)
   end
   for at = 1, #list do
-    receipts.conclude(list[at].entry, session, rejects and 'r' or 'a', outcome, outcome_len)
+    receipts.conclude(list[at].entry, session, rejects and kind or 'a', outcome, outcome_len)
   end
   return reply_of(inbox, unknown, #list, tracked)
 end

@@ -23,7 +23,7 @@ local TRIMMED_MAX = 1000
 local RELEASED, DEAD_LETTERED, REDRIVEN, SESSION, QUESTION = 4, 5, 6, 7, 12
 -- The change of a session that ended.
 local ENDED = '\6'
-local REASONS = { x = 0, l = 1, g = 2, r = 3 }
+local REASONS = { x = 0, l = 1, g = 2, r = 3, t = 4 }
 
 -- Records of this call without their lengths: kind, time, fields. Blocks to note. The ids of sessions as bytes.
 local records, noted, packed_sessions
