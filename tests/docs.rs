@@ -180,6 +180,7 @@ fn errors() -> Vec<BrokerError> {
             name: protocol,
             version,
             speaks: Vec::new(),
+            suggestions: vec![text("…")],
         },
         BrokerError::NoLens {
             name: text("chat"),

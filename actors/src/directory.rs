@@ -10,11 +10,18 @@ use std::{
     sync::Arc,
 };
 
+use lens::Plan;
+
 use crate::{
     clock::Now,
     locked::RwLocked,
-    model::{CapabilityFilter, PresenceTimeouts, ProtocolName, SessionId, SessionName, SessionRecord, SessionStatus},
+    model::{
+        CapabilityFilter, PresenceTimeouts, ProtocolName, SessionId, SessionName, SessionRecord, SessionStatus,
+        TransformRule,
+    },
+    registry::Lenses,
     session::{Member, Nudge},
+    speech::{Speech, wants_complement},
 };
 
 pub use sorted::{SessionOrder, SessionSort, SortKey, SortedPage, SortedPlace};
@@ -116,6 +123,25 @@ pub struct AudienceQuery {
     pub protocol: ProtocolName,
     /// Its version.
     pub version: semver::Version,
+    /// How lenses widen the audience. None for a protocol without lenses.
+    pub by_lenses: Option<ByLenses>,
+}
+
+/// How the lenses of a protocol widen the audience of a broadcast.
+pub struct ByLenses {
+    pub lenses: Arc<Lenses>,
+    /// What the sender allows.
+    pub rule: TransformRule,
+    /// Paths that fail on the payload: those who need them do not get it.
+    pub failed: Vec<Arc<Plan>>,
+}
+
+/// Recipients of a broadcast that get it by the same path.
+pub struct TransformedFor {
+    pub plan: Arc<Plan>,
+    pub recipients: usize,
+    /// How many of them want to know what was lost.
+    pub want_complement: usize,
 }
 
 /// The recipients of a broadcast.
@@ -125,6 +151,40 @@ pub struct SelectedRecipients {
     pub skipped: usize,
     /// The version of the roster that they were selected from.
     pub roster_version: u64,
+    /// Those of `members` that lenses transform the message for.
+    pub transformed: Vec<TransformedFor>,
+    /// Sessions for which lenses fail on the payload: they are neither in `members` nor `skipped`.
+    pub failed: Vec<SessionId>,
+}
+
+impl ByLenses {
+    fn fails(&self, plan: &Arc<Plan>) -> bool {
+        self.failed.iter().any(|failed| Arc::ptr_eq(failed, plan))
+    }
+}
+
+/// Counts recipients by the path that leads to them.
+#[derive(Default)]
+struct ByPath {
+    rows: Vec<TransformedFor>,
+    /// The place of each path in `rows`, by its address.
+    places: HashMap<*const Plan, usize>,
+}
+
+impl ByPath {
+    fn add(&mut self, plan: Arc<Plan>, wants_complement: bool) {
+        let next = self.rows.len();
+        let place = *self.places.entry(Arc::as_ptr(&plan)).or_insert(next);
+        if place == next {
+            self.rows.push(TransformedFor {
+                plan,
+                recipients: 0,
+                want_complement: 0,
+            });
+        }
+        self.rows[place].recipients += 1;
+        self.rows[place].want_complement += usize::from(wants_complement);
+    }
 }
 
 impl Directory {
@@ -247,25 +307,39 @@ impl Directory {
             filter,
             protocol,
             version,
+            by_lenses,
         } = wanted;
         let members = self.members.read();
         let mut audience = Vec::with_capacity(members.in_order.len());
-        let mut skipped = 0;
+        let (mut skipped, mut by_path, mut failed) = (0, ByPath::default(), Vec::new());
         for member in members.in_order.values().filter(|member| member.record.id != *sender) {
             let record = &member.record;
             let capabilities = &record.capabilities;
             let is_agent = !record.is_human() && !record.holder.only_sends;
             let reachable = record.name.is_some() || member.status(self.presence, now) != SessionStatus::Disconnected;
-            if is_agent && reachable && filter.matches(capabilities) && capabilities.accepts(protocol, version) {
-                audience.push(Arc::clone(member));
-            } else {
+            if !(is_agent && reachable && filter.matches(capabilities)) {
                 skipped += 1;
+                continue;
+            }
+            let (lenses, rule) = by_lenses
+                .as_ref()
+                .map_or_else(Default::default, |by| (Some(&*by.lenses), by.rule));
+            match Speech::of((protocol, version), capabilities, lenses, rule) {
+                Speech::AsSent => audience.push(Arc::clone(member)),
+                Speech::By(plan) if by_lenses.as_ref().is_some_and(|by| by.fails(&plan)) => failed.push(record.id),
+                Speech::By(plan) => {
+                    by_path.add(plan, wants_complement(capabilities));
+                    audience.push(Arc::clone(member));
+                }
+                Speech::Refused => skipped += 1,
             }
         }
         SelectedRecipients {
             members: audience,
             skipped,
             roster_version: members.version,
+            transformed: by_path.rows,
+            failed,
         }
     }
 

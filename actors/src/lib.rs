@@ -61,6 +61,7 @@ pub mod registry;
 pub mod router;
 pub mod session;
 pub mod silence;
+pub mod speech;
 pub mod storage;
 pub mod supervise;
 pub mod targets;

@@ -38,8 +38,13 @@ pub fn error_detail(error: &BrokerError) -> Value {
             name,
             version,
             speaks,
+            suggestions,
         } => {
-            json!({"recipient": recipient, "protocol": name, "version": version, "speaks": speaks})
+            let mut detail = json!({"recipient": recipient, "protocol": name, "version": version, "speaks": speaks});
+            if !suggestions.is_empty() {
+                detail["suggestions"] = json!(suggestions);
+            }
+            detail
         }
         BrokerError::NoLens { name, from, to } => json!({"protocol": name, "version": from, "to": to}),
         BrokerError::TransformFailed(failure) => transform_detail(failure),

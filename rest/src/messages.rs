@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use actors::model::{Activity, DeadLetterReason, OutcomeKind, Priority, Rung, SessionStatus};
+use actors::model::{Activity, DeadLetterReason, OutcomeKind, Priority, Rung, SessionStatus, TransformRule};
 use answer::answer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -82,6 +82,15 @@ pub struct Headers {
     /// Absent: the sender gets a report if the message becomes a dead letter.
     #[schema(nullable = false, value_type = Option<ReportChoice>)]
     pub report: Option<String>,
+    /// Whether a recipient that declares another version of the protocol gets the message transformed by lenses: `any` (the
+    /// default), `lossless` (not where it would lose something), `never`.
+    #[schema(nullable = false, value_type = Option<TransformRule>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transform: Option<String>,
+    /// The `transformed.complement` of the message that this one answers. At most 16 KiB.
+    #[schema(nullable = false, value_type = Option<Object>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complement: Option<Value>,
 }
 
 /// `none`: the sender wants no report about the message.
@@ -230,6 +239,35 @@ pub struct Sent {
     pub skipped: Option<usize>,
     #[absent]
     pub failures: Option<Vec<RecipientFailure>>,
+    /// What lenses do to the message for its recipient as it is now; of a recipient in another project only `from` and
+    /// `loss`.
+    #[absent]
+    pub transform: Option<Transform>,
+    /// What lenses do to a broadcast for its recipients as they are now, a row for each version.
+    #[absent]
+    pub transforms: Option<Vec<Transform>>,
+}
+
+/// What lenses do to a payload.
+#[answer]
+pub struct Transform {
+    #[absent]
+    #[schema(value_type = Option<words::Version>)]
+    pub from: Option<String>,
+    #[absent]
+    #[schema(value_type = Option<words::Version>)]
+    pub to: Option<String>,
+    /// Of a broadcast: how many recipients get it so.
+    #[absent]
+    pub recipients: Option<usize>,
+    /// Places of the payload as sent that are lost, at most 32. `*` is each item of an array.
+    pub loss: Vec<String>,
+    /// Places of the payload as delivered that are made up, at most 32.
+    #[absent]
+    pub defaulted: Option<Vec<String>>,
+    /// One of the lists does not name all places.
+    #[absent]
+    pub more: Option<bool>,
 }
 
 /// What the sender of a message may know of its recipient.

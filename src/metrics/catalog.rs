@@ -213,6 +213,10 @@ metrics! {
         "Yaps that this replica has shown to its consoles.";
     DELIVERY_REPORTS = Counter "mcp_broker_delivery_reports_total" ["result"] "messages",
         "Reports to the senders of messages that were given up, or whose recipient is blocked. `result`: sent, refused.";
+    TRANSFORMS = Counter "mcp_broker_transforms_total" ["result"] "payloads",
+        "Payloads that lenses have put into another version of their protocol, or could not, each once for a version. `result`: exact, defaulted (values were made up), lossy, failed.";
+    TRANSFORM_SECONDS = Histogram "mcp_broker_transform_seconds" [] "seconds",
+        "How long such a transformation takes, with the check of its result.";
     BACKENDS = Gauge "mcp_broker_backends" ["project", "backend", "state"] "1",
         "Always 1; the label says the state of a backend of the gateway at this replica.";
     GATEWAY_TOOLS = Gauge "mcp_broker_gateway_tools" ["project"] "tools",

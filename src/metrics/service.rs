@@ -411,6 +411,8 @@ fn put_wakes(families: &mut Families) {
     families.put_labelled(catalog::WAKES, wakes);
     put_counters(families, catalog::WAKES_HELD, &METRICS.wakes_held);
     put_counters(families, catalog::DELIVERY_REPORTS, &METRICS.delivery_reports);
+    put_counters(families, catalog::TRANSFORMS, &METRICS.transforms);
+    families.put(catalog::TRANSFORM_SECONDS, METRICS.transform.snapshot());
     families.put(catalog::WAKE_TO_READ, METRICS.wake_to_read.snapshot());
 }
 

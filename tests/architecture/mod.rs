@@ -93,6 +93,7 @@ const ACTORS: Layers = &[
         ],
     ),
     ("registry", &["clock", "locked", "model", "ops", "storage", "supervise"]),
+    ("speech", &["clock", "locked", "metrics", "model", "registry"]),
     (
         "session",
         &[
@@ -106,9 +107,14 @@ const ACTORS: Layers = &[
             "supervise",
             "trace",
             "locked",
+            "registry",
+            "speech",
         ],
     ),
-    ("directory", &["clock", "locked", "model", "session"]),
+    (
+        "directory",
+        &["clock", "locked", "model", "registry", "session", "speech"],
+    ),
     ("targets", &["model", "storage"]),
     (
         "policy",
@@ -125,6 +131,7 @@ const ACTORS: Layers = &[
             "ops",
             "policy",
             "session",
+            "speech",
             "storage",
             "supervise",
             "trace",
@@ -165,6 +172,7 @@ const ACTORS: Layers = &[
             "idle",
             "router",
             "session",
+            "speech",
             "storage",
             "supervise",
             "trace",

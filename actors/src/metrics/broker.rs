@@ -30,6 +30,17 @@ label! {
 }
 
 label! {
+    /// What a transformation by lenses did to a payload.
+    TransformResult {
+        Exact = "exact",
+        /// It has made up values.
+        Defaulted = "defaulted",
+        Lossy = "lossy",
+        Failed = "failed",
+    }
+}
+
+label! {
     /// A kind of actor.
     ActorKind {
         Broker = "broker",
@@ -226,6 +237,10 @@ pub struct BrokerMetrics {
     pub wakes: [CounterVec<WakeResult, { WakeResult::ALL.len() }>; WakeWay::LEN],
     /// How often messages that wait were held back.
     pub wakes_held: CounterVec<WakeHold, { WakeHold::LEN }>,
+    /// Payloads that lenses have transformed, or could not.
+    pub transforms: CounterVec<TransformResult, { TransformResult::LEN }>,
+    /// How long a transformation and the check of its result take.
+    pub transform: Histogram,
     /// From a wake until its agent reads its inbox.
     pub wake_to_read: Histogram,
     /// From a question until a person first sees it.
@@ -279,6 +294,8 @@ impl BrokerMetrics {
             dropped_spans: Counter::new(),
             wakes: [const { CounterVec::new() }; WakeWay::LEN],
             wakes_held: CounterVec::new(),
+            transforms: CounterVec::new(),
+            transform: Histogram::new(),
             wake_to_read: Histogram::new(),
             question_wait: Histogram::new(),
             question_answer: Histogram::new(),

@@ -12,7 +12,7 @@ mod projects;
 
 pub use broker::{
     ActorKind, AuthFailure, BrokerMetrics, METRICS, QuestionEnd, RateLimitKind, ReportResult, StoreOperation,
-    TransportKind, WakeHold, WakeWay,
+    TransformResult, TransportKind, WakeHold, WakeWay,
 };
 pub use counter::{Counter, CounterVec, Gauge};
 pub use histogram::{CLASSIC_BOUNDS, Histogram, HistogramSnapshot, NATIVE_SCHEMA, NATIVE_ZERO_THRESHOLD};

@@ -262,6 +262,8 @@ pub enum BrokerError {
         name: String,
         version: String,
         speaks: Vec<String>,
+        /// What would let the recipient read it.
+        suggestions: Vec<String>,
     },
     #[error(
         "no lenses lead from {name} {from} to {to}: discover_protocols shows the lenses, register_protocol with from and \

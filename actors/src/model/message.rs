@@ -8,6 +8,7 @@ mod outcome;
 mod stored;
 mod summary;
 mod trace;
+mod version;
 
 use std::{
     sync::{
@@ -25,11 +26,12 @@ use utoipa::ToSchema;
 pub use excerpt::excerpt;
 pub use fragments::EnvelopeFragments;
 use fragments::{Layout, PAYLOAD};
-pub use headers::{HOPS_MAX, Headers, Priority, ReportChoice};
+pub use headers::{Complement, HOPS_MAX, Headers, Priority, ReportChoice, TransformRule};
 pub use ids::MessageIds;
 pub use outcome::{NOTE_CHARACTERS_MAX, Outcome, OutcomeKind};
 pub use stored::StoredMessageError;
 pub use summary::EnvelopeSummary;
+pub use version::{MessageText, TransformHeaders};
 
 use super::{MessageId, ProjectId, SessionId, SessionName, SessionRecord, TraceContext, UNSET_ID};
 use crate::clock::{Now, rfc3339};
@@ -241,6 +243,7 @@ impl NewMessage {
             accepted_ns: 0,
             body: self.body,
             layout: Some(self.layout),
+            sent: None,
             progress: Progress::new(watched),
         }
     }
@@ -277,6 +280,8 @@ pub struct Message {
     body: Vec<u8>,
     /// None for a message that was read back from a store.
     layout: Option<Layout>,
+    /// The message as it was sent, if this is its form in another version of its protocol.
+    sent: Option<Arc<Message>>,
     /// How far the message has come.
     pub progress: Progress,
 }
@@ -336,6 +341,7 @@ impl Message {
             accepted_ns: 0,
             body,
             layout: None,
+            sent: None,
             progress: Progress::new(false),
         }
     }
@@ -360,6 +366,7 @@ impl Message {
             accepted_ns: 0,
             body,
             layout: self.layout,
+            sent: None,
             progress: Progress::new(false),
         }
     }

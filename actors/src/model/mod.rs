@@ -45,9 +45,10 @@ pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, K
 pub use lens::LensRecord;
 pub use mail::{MAIL_NAMES_MAX, MailSummary};
 pub use message::{
-    Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, EnvelopeFragments, EnvelopeSummary, HOPS_MAX, Headers,
-    Message, MessageIds, NOTE_CHARACTERS_MAX, NewMessage, Outcome, OutcomeKind, Priority, Progress, RecipientStatus,
-    ReportChoice, StoredMessage, StoredMessageError, excerpt,
+    Addressing, Complement, DeadLetter, DeadLetterReason, DeliveryStatus, EnvelopeFragments, EnvelopeSummary, HOPS_MAX,
+    Headers, Message, MessageIds, MessageText, NOTE_CHARACTERS_MAX, NewMessage, Outcome, OutcomeKind, Priority,
+    Progress, RecipientStatus, ReportChoice, StoredMessage, StoredMessageError, TransformHeaders, TransformRule,
+    excerpt,
 };
 pub use page::{PAGE_BYTES_MAX, PageRoom};
 pub use project::{

@@ -25,7 +25,10 @@ use crate::{
         SessionRecord, SessionStatus, id_of_sender,
     },
     ops::then,
-    session::{AgentInfo, Attach, Connection, Detach, EndSession, Member, Session, SessionSettings, SessionShared},
+    registry::Catalog,
+    session::{
+        AgentInfo, Attach, Connection, Detach, EndSession, Member, Session, SessionSettings, SessionShared, Speaking,
+    },
     storage::{Depth, LastSign, Op, PutOutcome, PutSession, SessionKey, StoreError},
     supervise::{self, ActorMetrics, Envelope},
 };
@@ -417,6 +420,11 @@ impl Project {
         let (project, store) = (self.address.clone(), Arc::clone(&self.store));
         let counters = Arc::clone(&self.counters);
         let ended = project.clone();
+        let directory = Arc::downgrade(&self.directory);
+        let speaking = Speaking::new(
+            Catalog::clone(&self.catalog),
+            Arc::new(move || directory.upgrade()?.by_id(id)),
+        );
         let address = supervise::start(
             Arc::clone(&metrics),
             self.settings.restarts,
@@ -431,6 +439,7 @@ impl Project {
                     settings,
                     Arc::clone(&shared),
                     store,
+                    speaking,
                     metrics,
                     counters,
                     move |fact| ended.report(fact),

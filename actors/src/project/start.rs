@@ -56,6 +56,7 @@ impl Project {
                 gateway: Arc::clone(&gateway_cell),
                 store: Arc::clone(&store),
                 directory: Arc::clone(&directory),
+                catalog: Arc::clone(&catalog),
                 policy: Arc::clone(&policy),
                 desk: Arc::clone(&desk_shared),
                 metrics,

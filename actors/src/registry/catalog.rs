@@ -198,10 +198,16 @@ impl Catalog {
         self.0.index.read().by_name.get(name)?.get(text).cloned()
     }
 
+    /// Whether some protocol has lenses.
+    #[must_use]
+    pub fn has_lenses(&self) -> bool {
+        self.0.has_lenses.load(Ordering::Relaxed)
+    }
+
     /// The lenses of a protocol; None without any.
     #[must_use]
     pub fn lenses(&self, name: &str) -> Option<Arc<Lenses>> {
-        if !self.0.has_lenses.load(Ordering::Relaxed) {
+        if !self.has_lenses() {
             return None;
         }
         self.0.index.read().lenses.get(name).cloned()

@@ -32,12 +32,21 @@ impl RegisteredLens {
 /// The paths from one version, by the versions that a recipient declares.
 type PlansFrom = HashMap<BTreeSet<Version>, Option<Arc<Plan>>>;
 
+/// The paths that were searched for.
+#[derive(Debug, Default)]
+struct Plans {
+    len: usize,
+    by_version: HashMap<Version, PlansFrom>,
+    /// By its versions, so that recipients that declare other versions share a path.
+    by_path: HashMap<Vec<Version>, Arc<Plan>>,
+}
+
 /// The lenses between the versions of one protocol. They never change: with a change of a lens the catalog gets new ones.
 #[derive(Debug, Default)]
 pub struct Lenses {
     registered: Vec<RegisteredLens>,
     edges: Vec<Edge>,
-    plans: Locked<(usize, HashMap<Version, PlansFrom>)>,
+    plans: Locked<Plans>,
 }
 
 impl Lenses {
@@ -99,21 +108,21 @@ impl Lenses {
     /// declared. As long as the lenses are the same, the same versions get the same path.
     #[must_use]
     pub fn plan(&self, from: &Version, declared: &BTreeSet<Version>) -> Option<Arc<Plan>> {
-        let (len, plans) = &mut *self.plans.lock();
-        if let Some(known) = plans.get(from).and_then(|plans| plans.get(declared)) {
+        let mut plans = self.plans.lock();
+        if let Some(known) = plans.by_version.get(from).and_then(|plans| plans.get(declared)) {
             return known.clone();
         }
-        if *len == PLANS_LEN_MAX {
-            plans.clear();
-            *len = 0;
+        if plans.len == PLANS_LEN_MAX {
+            *plans = Plans::default();
         }
         let accepted: Vec<_> = declared.iter().cloned().collect();
-        let plan = Plan::find(&self.edges, from, &accepted).map(Arc::new);
-        plans
-            .entry(from.clone())
-            .or_default()
-            .insert(declared.clone(), plan.clone());
-        *len += 1;
+        let plan = Plan::find(&self.edges, from, &accepted).map(|plan| {
+            let path = plans.by_path.entry(plan.versions().to_vec());
+            Arc::clone(path.or_insert_with(|| Arc::new(plan)))
+        });
+        let known = plans.by_version.entry(from.clone()).or_default();
+        known.insert(declared.clone(), plan.clone());
+        plans.len += 1;
         plan
     }
 }

@@ -7,17 +7,18 @@ use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Supervised, W
 use tokio::sync::oneshot;
 
 use super::{
-    AcceptSpans, Recipients, Route, RouteAnswer, Routed, Submission,
+    AcceptSpans, Recipients, Route, RouteAnswer, Routed, Submission, Transforms,
     reply_barrier::{PendingAnswer, ReplyBarrier},
 };
 use crate::{
     clock::{Now, fine_ns, now},
-    directory::{AudienceQuery, Directory, SelectedRecipients},
+    directory::{AudienceQuery, Directory, SelectedRecipients, TransformedFor},
     metrics::{METRICS, ProjectCounters, StoreOperation},
     model::{ActorKind, BrokerError, Message, MessageIds, MissingSession, ProjectEvent},
     ops::then,
     policy::{PolicyLimits, ProjectPolicy},
     session::Member,
+    speech::{FORMS, Form},
     storage::{Append, Appended, Audience, RecipientRefusal, SendResult, Store, StoreError},
     supervise::Envelope,
     trace,
@@ -79,6 +80,7 @@ struct PendingMessage {
     to: ResolvedRecipients,
     idempotency_key: Option<String>,
     is_report: bool,
+    forms: Option<Box<[Arc<Form>]>>,
     spans: Option<Box<AcceptSpans>>,
 }
 
@@ -334,9 +336,13 @@ impl Router {
             idempotency_key,
             is_tracked,
             is_report,
+            forms,
             spans,
         } = submission;
         let id = self.ids.next(now);
+        for form in forms.iter().flatten() {
+            FORMS.keep(id, Arc::clone(form));
+        }
         let (recipient, to) = match target {
             Recipients::One(member) => (Some(member.record.id), ResolvedRecipients::One(member)),
             Recipients::Many(audience) => {
@@ -352,6 +358,7 @@ impl Router {
             to,
             idempotency_key,
             is_report,
+            forms,
             spans,
         }
     }
@@ -411,7 +418,13 @@ impl Router {
     ) -> PendingAnswer {
         let recipients = pending.recipients_len();
         tally.count(&result, recipients);
-        let PendingMessage { message, to, spans, .. } = pending;
+        let PendingMessage {
+            message,
+            to,
+            forms,
+            spans,
+            ..
+        } = pending;
         if let Some(spans) = spans {
             spans.finish(&message, recipients, &result);
         }
@@ -466,6 +479,7 @@ impl Router {
             message,
             result,
             skipped,
+            transforms: transforms_of(forms, to),
         }
     }
 
@@ -476,6 +490,30 @@ impl Router {
             tracing::warn!(session = %member.record.id, queue_len, capacity, "an inbox is nearly full");
         }
     }
+}
+
+/// What lenses do to a message for these recipients.
+fn transforms_of(forms: Option<Box<[Arc<Form>]>>, to: ResolvedRecipients) -> Option<Arc<Transforms>> {
+    let (rows, failed) = match to {
+        ResolvedRecipients::Many { selected, .. } => (selected.transformed, selected.failed),
+        ResolvedRecipients::One(_) | ResolvedRecipients::Missing(_) => {
+            let forms = forms?.into_iter().map(|form| (form, 1)).collect();
+            return Some(Arc::new(Transforms {
+                forms,
+                failed: Vec::new(),
+            }));
+        }
+    };
+    if rows.is_empty() && failed.is_empty() {
+        return None;
+    }
+    // Both forms of one path, with and without a complement, are one row of the answer.
+    let form_of = |row: &TransformedFor| {
+        let form = forms.iter().flatten().find(|form| form.has_path(&row.plan))?;
+        Some((Arc::clone(form), row.recipients))
+    };
+    let forms = rows.iter().filter_map(form_of).collect();
+    Some(Arc::new(Transforms { forms, failed }))
 }
 
 impl Actor for Router {

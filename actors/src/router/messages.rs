@@ -8,8 +8,9 @@ use tokio::sync::{oneshot, watch};
 use super::AcceptSpans;
 use crate::{
     directory::AudienceQuery,
-    model::{BrokerError, DeliveryStatus, NewMessage, Outcome},
+    model::{BrokerError, DeliveryStatus, NewMessage, Outcome, SessionId},
     session::Member,
+    speech::Form,
     storage::SendResult,
 };
 
@@ -36,6 +37,8 @@ pub struct Submission {
     pub is_tracked: bool,
     /// It is refused where the inbox of its recipient is half full, and leaves the other half to messages of agents.
     pub is_report: bool,
+    /// The message in the versions of those recipients that lenses transform it for. None if there are none.
+    pub forms: Option<Box<[Arc<Form>]>>,
     /// The spans of its acceptance, if its trace is recorded.
     pub spans: Option<Box<AcceptSpans>>,
 }
@@ -60,6 +63,17 @@ pub struct Routed {
     pub is_repeat: bool,
     /// What the recipient said of the message, for a sender that waited for its acknowledgement.
     pub outcome: Option<Arc<Outcome>>,
+    /// What lenses do to the message for the recipients as they are now. None without lenses, and of a repeat.
+    pub transforms: Option<Arc<Transforms>>,
+}
+
+/// What lenses do to an accepted message.
+#[derive(Debug)]
+pub struct Transforms {
+    /// The forms, each with the number of its recipients.
+    pub forms: Vec<(Arc<Form>, usize)>,
+    /// Recipients of a broadcast for whom lenses fail on the payload.
+    pub failed: Vec<SessionId>,
 }
 
 impl Routed {
@@ -72,6 +86,7 @@ impl Routed {
             status: None,
             is_repeat: true,
             outcome: None,
+            transforms: None,
         }
     }
 }

@@ -22,7 +22,7 @@ use caller::Caller;
 use wake_timer::WakeTimer;
 
 use super::{
-    AgentInfo, CloseReason, MailAnswer, SessionShared,
+    AgentInfo, CloseReason, MailAnswer, SessionShared, Speaking,
     connections::Connections,
     ownership::{self, Ownership},
     push::Push,
@@ -53,6 +53,7 @@ pub struct Session {
     settings: SessionSettings,
     shared: Arc<SessionShared>,
     store: Arc<dyn Store>,
+    speaking: Speaking,
     metrics: Arc<ActorMetrics>,
     counters: Arc<ProjectCounters>,
     on_ended: Box<dyn Fn(SessionEnded)>,
@@ -111,6 +112,7 @@ impl Session {
         settings: SessionSettings,
         shared: Arc<SessionShared>,
         store: Arc<dyn Store>,
+        speaking: Speaking,
         metrics: Arc<ActorMetrics>,
         counters: Arc<ProjectCounters>,
         on_ended: impl Fn(SessionEnded) + 'static,
@@ -119,6 +121,7 @@ impl Session {
             id,
             settings,
             store,
+            speaking,
             metrics,
             counters,
             on_ended: Box::new(on_ended),

@@ -18,6 +18,7 @@ mod read_budget;
 mod receive_call;
 mod receives;
 mod shared;
+mod speaking;
 mod state;
 mod wake_log;
 mod waking;
@@ -38,6 +39,7 @@ pub use messages::{
 pub use read_budget::{ReadBudget, ReadReservation, UNRESERVED_BYTES_MAX, UnboundedReads};
 pub use receive_call::{ReadAt, ReceiveCall, WriteInProgress};
 pub use shared::{AgentInfo, SessionShared};
+pub(crate) use speaking::Speaking;
 pub use state::{AckMode, PushMode};
 pub use wake_log::WakeLog;
 

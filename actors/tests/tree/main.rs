@@ -10,6 +10,7 @@ mod events;
 mod gateway;
 mod intercept;
 mod ledger;
+mod lenses;
 mod load;
 mod lookups;
 mod mailboxes;

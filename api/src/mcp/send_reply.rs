@@ -108,7 +108,7 @@ impl SendReply {
 
     fn write_object(&self, object: &mut Vec<u8>, routed: &Routed) {
         if self.is_broadcast {
-            write_json(object, &sending::broadcast_json(&routed.result));
+            write_json(object, &sending::broadcast_json(routed));
         } else {
             // The depth of an inbox in another project is not disclosed.
             sending::write_direct(object, routed, !self.is_cross_project, self.recipient.as_ref());

@@ -36,6 +36,8 @@ pub const WAIT_DEFAULT_SECONDS: f64 = 30.0;
 pub const FAILURES_LEN_MAX: usize = 1000;
 /// Bytes of one text header.
 pub const HEADER_LEN_MAX: usize = 256;
+/// Bytes of the header `complement`: as many as the broker writes.
+pub const COMPLEMENT_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of the header `thread_id`.
 pub const THREAD_ID_LEN_MAX: usize = 128;
 /// Characters of the header `subject`.
@@ -139,6 +141,14 @@ fn check_headers(mut headers: Headers) -> Result<Headers, BrokerError> {
     }
     if headers.hops.is_some_and(|hops| hops > HOPS_MAX) {
         return Err(BrokerError::invalid("headers.hops", format!("at most {HOPS_MAX}")));
+    }
+    let complement_len = headers
+        .complement
+        .as_ref()
+        .map_or(0, |complement| complement.as_str().len());
+    if complement_len > COMPLEMENT_BYTES_MAX {
+        let reason = format!("at most {COMPLEMENT_BYTES_MAX} bytes");
+        return Err(BrokerError::invalid("headers.complement", reason));
     }
     let texts = [
         ("headers.idempotency_key", &mut headers.idempotency_key),
@@ -288,7 +298,7 @@ async fn outcome_of(project: &ProjectHandle, message: MessageId) -> Option<Arc<O
     statuses.ok()??.pop()?.outcome
 }
 
-/// Writes the answer to a direct message: `{message_id, status, queue_size, delivered_at, outcome?, note?}`. Written by hand, because most
+/// Writes the answer to a direct message: `{message_id, status, queue_size, delivered_at, outcome?, note?, transform?}`. Written by hand, because most
 /// calls have this answer. The size of the queue is left out without `with_queue`.
 ///
 /// Of a message that waits it tells what is known of the recipient.
@@ -324,6 +334,20 @@ pub fn write_direct(out: &mut Vec<u8>, routed: &Routed, with_queue: bool, recipi
         if !outcome.note.is_empty() {
             out.extend_from_slice(b",\"note\":");
             write_json(out, &outcome.note);
+        }
+    }
+    if let Some(form) = routed
+        .transforms
+        .as_ref()
+        .and_then(|transforms| transforms.forms.first())
+    {
+        let transformation = form.0.transformation();
+        out.extend_from_slice(b",\"transform\":");
+        if with_queue {
+            write_json(out, transformation);
+        } else {
+            // The versions of another project are not disclosed.
+            write_json(out, &json!({"from": transformation.from, "loss": transformation.loss}));
         }
     }
     if let Some(recipient) = recipient.filter(|_| status == DeliveryStatus::Queued) {
@@ -369,7 +393,7 @@ struct RecipientView {
 }
 
 /// The answer to a broadcast.
-pub fn broadcast_json(outcome: &SendResult) -> Value {
+pub fn broadcast_json(routed: &Routed) -> Value {
     let SendResult {
         message,
         delivered,
@@ -377,20 +401,41 @@ pub fn broadcast_json(outcome: &SendResult) -> Value {
         skipped,
         refused,
         ..
-    } = outcome;
+    } = &routed.result;
     let message: &MessageId = message;
-    let failures: Vec<_> = refused
-        .iter()
+    let transforms = routed.transforms.as_deref();
+    let untransformed = transforms.map_or(&[][..], |transforms| &transforms.failed);
+    let failure = |code: &'static str| move |session: &SessionId| json!({"session_id": session, "code": code});
+    let full = refused.iter().map(failure("queue_full"));
+    let failures: Vec<_> = full
+        .chain(untransformed.iter().map(failure("transform_failed")))
         .take(FAILURES_LEN_MAX)
-        .map(|session: &SessionId| json!({"session_id": session, "code": "queue_full"}))
         .collect();
-    json!({
+    let failed = refused.len() + untransformed.len();
+    let mut answer = json!({
         "message_id": message,
-        "recipients": delivered + queued + refused.len(),
+        "recipients": delivered + queued + failed,
         "delivered": delivered,
         "queued": queued,
-        "failed": refused.len(),
+        "failed": failed,
         "skipped": skipped,
         "failures": failures,
-    })
+    });
+    if let Some(transforms) = transforms {
+        let rows = transforms.forms.iter().map(|(form, recipients)| {
+            let transformation = form.transformation();
+            let mut row = json!({
+                "to": transformation.to,
+                "recipients": recipients,
+                "loss": transformation.loss,
+                "defaulted": transformation.defaulted,
+            });
+            if transformation.more {
+                row["more"] = json!(true);
+            }
+            row
+        });
+        answer["transforms"] = rows.collect();
+    }
+    answer
 }

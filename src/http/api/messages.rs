@@ -186,7 +186,7 @@ pub async fn send(
     if preparation.recipient.is_some() {
         sending::write_direct(&mut text, &routed, !is_cross_project, recipient.as_ref());
     } else {
-        write_json(&mut text, &sending::broadcast_json(&routed.result));
+        write_json(&mut text, &sending::broadcast_json(&routed));
     }
     let mut response = if is_repeat {
         HttpResponse::Ok()

@@ -1,6 +1,7 @@
 //! The headers of a message: what its sender says about it besides the payload.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error as _};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 /// Which waiting message goes first; equal ones keep the order in which they were accepted.
@@ -25,6 +26,43 @@ impl Priority {
 pub enum ReportChoice {
     /// No report, also if the message becomes a dead letter.
     None,
+}
+
+/// Whether a recipient that declares another version of the protocol gets the message transformed by lenses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TransformRule {
+    #[default]
+    Any,
+    /// It is not delivered where it would lose something.
+    Lossless,
+    /// Every recipient gets it as it was sent.
+    Never,
+}
+
+/// What an earlier transformation has lost: a JSON object, kept as it was written, whose inside is the broker's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complement(Box<str>);
+
+impl Complement {
+    /// The text of the object.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Serialize for Complement {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(S::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Complement {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(Box::<RawValue>::deserialize(deserializer)?.get().into()))
+    }
 }
 
 /// What a sender says about a message besides its payload. A header that the sender leaves out is absent in the envelope.
@@ -58,6 +96,13 @@ pub struct Headers {
     /// Absent: the sender wants every report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<ReportChoice>,
+    /// Absent: as [`TransformRule::Any`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transform: Option<TransformRule>,
+    /// The `transformed.complement` of a message that this one answers: what was lost on the way there is restored on the
+    /// way back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complement: Option<Complement>,
 }
 
 /// The largest value of the header `hops`.

@@ -90,8 +90,8 @@ impl Message {
 
     /// Whether the sender tracks the delivery status.
     #[must_use]
-    pub const fn is_tracked(&self) -> bool {
-        self.progress.status.is_some()
+    pub fn is_tracked(&self) -> bool {
+        self.as_sent().progress.status.is_some()
     }
 }
 
@@ -129,6 +129,7 @@ fn read(stored: &[u8]) -> Option<Message> {
         accepted_ns: 0,
         body: rest.to_vec(),
         layout: None,
+        sent: None,
         progress: Progress::new(has(IS_TRACKED)),
     })
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::{Message, PAYLOAD, ReportChoice};
 
 /// The text before the headers in an encoded envelope.
-const HEADERS: &[u8] = b",\"headers\":";
+pub(super) const HEADERS: &[u8] = b",\"headers\":";
 
 /// What an envelope says besides its payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

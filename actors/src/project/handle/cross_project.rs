@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use super::{
     ProjectHandle,
-    sending::{Attempt, CrossProjectSend, PreparedSend, SendRequest, check_speaks},
+    sending::{Attempt, CrossProjectSend, PreparedSend, SendRequest},
 };
 use crate::{
     clock::now,
     faults,
     metrics::{METRICS, RateLimitKind},
     model::{BrokerError, CrossProjectSide, MessageId, MissingSession, ProjectId},
-    router::{Recipients, RouteAnswer, Routed, Submission},
+    router::{RouteAnswer, Routed, Submission},
     session::Member,
     storage::{KeyReservation, StoreError},
 };
@@ -59,15 +59,26 @@ impl ProjectHandle {
         };
         let found = remote.find(address);
         let found = found.ok_or_else(|| BrokerError::from(MissingSession::remote(address)));
-        let found = remote.target(found, request, attempt)?;
-        if let Recipients::One(member) = &found {
-            check_speaks(member, address, &protocol.record, |_| Vec::new())?;
-        }
+        let mut found = remote.target(found, request, attempt)?;
+        let path = remote.path_to(&found, address, &protocol, request, false);
+        let path = remote.unless_repeat(path, &mut found, request, attempt)?;
         if let Some(ours) = ours.filter(|_| theirs.is_some()) {
             ours.schema.validate_within(&request.work, request.payload)?;
         }
         protocol.schema.validate_within(&request.work, request.payload)?;
+        let form = remote.form_of(path.as_ref(), &found, request).map_err(|_| {
+            // The sender's project must not learn the lenses of this one.
+            BrokerError::IncompatibleProtocol {
+                recipient: address.to_owned(),
+                name: name.to_owned(),
+                version: version.to_owned(),
+                speaks: Vec::new(),
+                suggestions: Vec::new(),
+            }
+        });
+        let form = remote.unless_repeat(form, &mut found, request, attempt)?;
         let mut submission = self.submission(sender, found, request);
+        submission.forms = form.map(|form| [form].into());
         submission.draft = submission.draft.with_origin(self.0.id.clone());
         Ok(PreparedSend::CrossProject(Box::new(CrossProjectSend {
             target: remote,

@@ -15,6 +15,7 @@ mod replication;
 mod reports;
 mod sending;
 mod sessions;
+mod speaking;
 mod transforming;
 
 use std::{
@@ -213,6 +214,12 @@ impl ProjectHandle {
     #[cfg(feature = "faults")]
     pub fn look_at_desk(&self) {
         self.0.questions.shared().reload();
+    }
+
+    /// The protocols of the project, for a test that gives them lenses without a registration. Compiled in for tests only.
+    #[cfg(feature = "faults")]
+    pub fn catalog(&self) -> &Catalog {
+        &self.0.catalog
     }
 
     /// The addresses of the project's actor, its registry and its router. Compiled in for tests only.

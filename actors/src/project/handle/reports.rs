@@ -170,6 +170,7 @@ impl ProjectHandle {
             idempotency_key: key,
             is_tracked: false,
             is_report: true,
+            forms: None,
             spans: None,
         };
         let answers = target.submit(vec![submission])?.await;

@@ -10,7 +10,7 @@ use crate::{
     directory::AudienceQuery,
     model::{
         Addressing, BrokerError, CapabilityFilter, DeliveryStatus, HOPS_MAX, Headers, MessageId, NewMessage, ProjectId,
-        ProtocolRecord, RecipientStatus, SessionId, SessionName, TraceContext,
+        RecipientStatus, SessionId, SessionName, TraceContext,
     },
     registry::{WorkBudget, builtin},
     router::{AcceptSpans, Recipients, Route, RouteAnswer, Submission},
@@ -254,12 +254,15 @@ impl ProjectHandle {
             return self.prepare_cross_project(sender, address, project, request, attempt);
         }
         let protocol = self.protocol(request.protocol_name, request.protocol_version)?;
-        let target = self.target(self.known_session(recipient), request, attempt)?;
-        if let Recipients::One(member) = &target {
-            check_speaks(member, recipient, &protocol.record, supported_versions)?;
-        }
+        let mut target = self.target(self.known_session(recipient), request, attempt)?;
+        let path = self.path_to(&target, recipient, &protocol, request, true);
+        let path = self.unless_repeat(path, &mut target, request, attempt)?;
         protocol.schema.validate_within(&request.work, request.payload)?;
-        Ok(PreparedSend::Local(self.submission(sender, target, request)))
+        let form = self.form_of(path.as_ref(), &target, request);
+        let form = self.unless_repeat(form, &mut target, request, attempt)?;
+        let mut submission = self.submission(sender, target, request);
+        submission.forms = form.map(|form| [form].into());
+        Ok(PreparedSend::Local(submission))
     }
 
     /// The recipient. An unknown one is no error yet for a message with an idempotency key: it may repeat a send to a
@@ -343,14 +346,18 @@ impl ProjectHandle {
     ) -> Result<Submission, BrokerError> {
         builtin::check_send(request.protocol_name)?;
         let protocol = self.protocol(request.protocol_name, request.protocol_version)?;
-        let target = Recipients::Many(Box::new(AudienceQuery {
+        let mut audience = AudienceQuery {
             sender: sender.record.id,
             filter: filter.clone(),
             protocol: protocol.record.name.clone(),
             version: protocol.record.version.clone(),
-        }));
+            by_lenses: self.by_lenses(request),
+        };
         protocol.schema.validate_within(&request.work, request.payload)?;
-        Ok(self.submission(sender, target, request))
+        let forms = self.forms_of(&mut audience, request);
+        let mut submission = self.submission(sender, Recipients::Many(Box::new(audience)), request);
+        submission.forms = forms;
+        Ok(submission)
     }
 
     /// Checks a payload of so many bytes: on the caller's thread, or off the workers if it is large.
@@ -392,6 +399,7 @@ impl ProjectHandle {
             idempotency_key: request.headers.idempotency_key.clone(),
             is_tracked: request.tracked,
             is_report: false,
+            forms: None,
             spans,
         }
     }
@@ -465,32 +473,6 @@ impl ProjectHandle {
         }
         Ok(known)
     }
-}
-
-/// Refuses a message that the recipient could not read. `speaks` lists what the error says about the recipient.
-pub(super) fn check_speaks(
-    member: &Member,
-    recipient: &str,
-    protocol: &ProtocolRecord,
-    speaks: fn(&Member) -> Vec<String>,
-) -> Result<(), BrokerError> {
-    if member.record.capabilities.accepts(&protocol.name, &protocol.version) {
-        return Ok(());
-    }
-    Err(BrokerError::IncompatibleProtocol {
-        recipient: recipient.to_owned(),
-        name: protocol.name.to_string(),
-        version: protocol.version.to_string(),
-        speaks: speaks(member),
-    })
-}
-
-fn supported_versions(member: &Member) -> Vec<String> {
-    let protocols = &member.record.capabilities.supported_protocols;
-    protocols
-        .iter()
-        .flat_map(|(name, versions)| versions.iter().map(move |version| format!("{name} {version}")))
-        .collect()
 }
 
 /// The headers with the hops of the turn in which the sender is, where it was woken for that turn and claims fewer.

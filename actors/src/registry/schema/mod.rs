@@ -56,7 +56,22 @@ impl WorkBudget {
     /// The work taken so far, in nanoseconds.
     #[must_use]
     pub fn spent(&self) -> u64 {
-        WORK_MAX - self.0.get()
+        WORK_MAX - self.remaining()
+    }
+
+    /// A budget of at most this much work, of what remains here: pay it back with [`Self::spend`].
+    pub(crate) fn part(&self, work_max: u64) -> Self {
+        Self(Cell::new(self.0.get().min(work_max)))
+    }
+
+    /// The work that remains.
+    pub(crate) fn remaining(&self) -> u64 {
+        self.0.get()
+    }
+
+    /// Takes work that was done.
+    pub(crate) fn spend(&self, work: u64) {
+        self.0.set(self.0.get().saturating_sub(work));
     }
 
     /// Does work that this budget pays for as well as the checks during it: each has half of what remains. What the work

@@ -1,7 +1,7 @@
 //! How messages come to the connection: leased by this session when there is budget, or leased and sent by a store that
 //! pushes.
 
-use std::{ops::Range, sync::Arc};
+use std::{future::ready, ops::Range, sync::Arc};
 
 use actix::{AsyncContext, Context, Handler};
 
@@ -9,8 +9,8 @@ use super::{RETRY_DELAY, Session};
 use crate::{
     clock::{Now, fine_ns, now},
     metrics::{METRICS, StoreOperation},
-    model::MessageId,
-    session::{DeliverPushed, ReadReservation, ownership::Retry, push::Start, state::Event},
+    model::{MessageId, Outcome, OutcomeKind},
+    session::{DeliverPushed, ReadReservation, ownership::Retry, push::Start, speaking::Failed, state::Event},
     storage::{Acknowledge, Delivery, Lease, PushedDelivery, StoreError},
     supervise::Envelope,
     trace::{ActiveSpan, ending_with},
@@ -29,8 +29,10 @@ impl Session {
         let attachment = self.state.attachment_number();
         let (claim, len) = (self.ownership.claim(), limit.min(LEASE_LEN_MAX));
         let op = self.store.lease(self.id, claim, len, bytes, now());
+        let (op, failed) = self.speaking.translate(op);
         self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| {
             session.finish_drain(attachment, limit, lease, reservation, ctx);
+            session.give_up(failed, ctx);
         });
     }
 
@@ -149,6 +151,7 @@ impl Session {
         };
         let Start { sync, from, limit } = self.push.start(claim, mode);
         let op = store.start_push(self.id, claim, limit, from);
+        let (op, failed) = self.speaking.translate(op);
         self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| match lease {
             Ok(Lease { superseded: true, .. }) => {
                 session.push.stopped();
@@ -161,6 +164,7 @@ impl Session {
                 }
                 session.shared.set_depth(lease.depth);
                 session.apply(Event::DepthChanged { depth: lease.depth }, ctx);
+                session.give_up(failed, ctx);
             }
             Err(error) => {
                 tracing::warn!(session = %session.id, %error, "push cannot be started; retrying");
@@ -194,12 +198,43 @@ impl Handler<Envelope<DeliverPushed>> for Session {
     type Result = ();
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<DeliverPushed>, ctx: &mut Context<Self>) {
-        let DeliverPushed(PushedDelivery {
+        let DeliverPushed(pushed) = message;
+        if !self.speaking.is_needed() {
+            return self.deliver_pushed(pushed, ctx);
+        }
+        let PushedDelivery {
+            session,
+            claim,
+            deliveries,
+            lease_numbers,
+        } = pushed;
+        let lease = Lease {
+            deliveries,
+            ..Lease::default()
+        };
+        let (op, failed) = self.speaking.translate(Box::pin(ready(Ok(lease))));
+        self.then(StoreOperation::Other, op, ctx, move |this, lease, ctx| {
+            let pushed = PushedDelivery {
+                session,
+                claim,
+                deliveries: lease.unwrap_or_default().deliveries,
+                lease_numbers,
+            };
+            this.deliver_pushed(pushed, ctx);
+            this.give_up(failed, ctx);
+        });
+    }
+}
+
+impl Session {
+    /// Pushes what the store has leased and sent by itself.
+    fn deliver_pushed(&mut self, pushed: PushedDelivery, ctx: &mut Context<Self>) {
+        let PushedDelivery {
             claim,
             deliveries,
             lease_numbers,
             ..
-        }) = message;
+        } = pushed;
         // What was leased under another claim is released.
         if self.ownership.claim() != Some(claim) || self.state.push().is_none() {
             return;
@@ -217,9 +252,16 @@ impl Handler<Envelope<DeliverPushed>> for Session {
             self.apply(Event::PushedByStore { count }, ctx);
         }
     }
-}
 
-impl Session {
+    /// Gives up messages that lenses could not transform, as if the recipient had rejected them.
+    pub(super) fn give_up(&mut self, failed: Option<Failed>, ctx: &mut Context<Self>) {
+        let Some(failed) = failed else { return };
+        for (message, reason) in std::mem::take(&mut *failed.lock()) {
+            tracing::warn!(session = %self.id, %message, reason, "a message cannot be transformed: dead-lettered");
+            let outcome = Outcome::new(OutcomeKind::TransformFailed, &reason);
+            self.acknowledge(Acknowledge::Concluded(vec![message], outcome), None, ctx);
+        }
+    }
     /// Begins the spans of these deliveries, before the recipient can acknowledge them.
     pub(super) fn begin_spans(&self, deliveries: &[Delivery]) -> Vec<ActiveSpan> {
         let delivered = deliveries.iter().map(|delivery| (&*delivery.message, delivery.count));
@@ -236,7 +278,7 @@ impl Session {
         // Messages of one batch were accepted at one moment.
         let (mut batch, mut len) = (None, 0);
         for Delivery { message, count } in deliveries {
-            message.progress.mark_delivered(now.unix_ms);
+            message.as_sent().progress.mark_delivered(now.unix_ms);
             let accepted = (message.accepted_ns, message.id.as_uuid().as_u128() >> 80);
             if *count > 1 {
                 continue;

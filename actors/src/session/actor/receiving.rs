@@ -52,6 +52,7 @@ impl Session {
         let op = self
             .store
             .lease_for_call(self.id, waiter.call.receipt(), limit, bytes_max, now());
+        let (op, failed) = self.speaking.translate(op);
         self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| {
             session.receives.end_read();
             match &lease {
@@ -60,6 +61,7 @@ impl Session {
                 Err(_) => session.push.stopped(),
             }
             session.finish_read(waiter, lease, ctx);
+            session.give_up(failed, ctx);
             if session.receives.take_must_read_again() {
                 session.serve_waiters(ctx);
             }

@@ -39,6 +39,8 @@ fn headers_schema() -> Value {
             "subject": string_schema("One line."),
             "hops": integer_schema(""),
             "report": {"const": "none", "description": "No failure report."},
+            "transform": {"enum": ["any", "lossless", "never"], "description": "By lenses. Default: any."},
+            "complement": {"type": "object", "description": "As transformed.complement has it."},
         },
     })
 }
@@ -80,6 +82,7 @@ pub const SEND_MESSAGE: Tool = Tool {
             "outcome": {"enum": OutcomeKind::ALL},
             "note": string_schema(""),
             "recipient": {"type": "object"},
+            "transform": {"type": "object"},
         });
         (properties, &["message_id", "status", "delivered_at"])
     },
@@ -131,6 +134,7 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
                 "type": "array", "items": failure,
                 "description": format!("The first {FAILURES_LEN_MAX} of them."),
             },
+            "transforms": {"type": "array", "items": {"type": "object"}},
         });
         (
             properties,

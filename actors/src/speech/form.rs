@@ -1,0 +1,174 @@
+//! One message in another version of its protocol.
+
+use std::sync::{Arc, OnceLock};
+
+use lens::{Places, Plan, Request};
+use semver::Version;
+use serde::Serialize;
+
+use crate::{
+    clock::fine_ns,
+    metrics::{METRICS, TransformResult},
+    model::{Message, TransformFailure, TransformReason, TransformRule},
+    registry::{Catalog, WorkBudget},
+};
+
+/// Work of one transformation, and as much again for the check of its result, in nanoseconds of the slowest case: together
+/// as long as a worker may be busy with it.
+const TRANSFORM_WORK_MAX: u64 = 10_000_000;
+
+/// What a transformation does to a payload: its recipient and its sender learn it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Transformation {
+    pub from: Version,
+    pub to: Version,
+    /// Places of the payload as sent that the way back would not restore.
+    pub loss: Places,
+    /// Places of the payload as delivered that are made up.
+    pub defaulted: Places,
+    /// One of the lists does not name all places.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
+}
+
+/// A payload in another version, and what its making did.
+#[derive(Debug)]
+pub struct Form {
+    plan: Arc<Plan>,
+    has_complement: bool,
+    payload: String,
+    /// The member `transformed` of the envelope.
+    transformed: String,
+    transformation: Transformation,
+    /// The message of a broadcast in this form, once it was delivered.
+    broadcast: OnceLock<Arc<Message>>,
+}
+
+/// A payload to transform.
+#[derive(Clone, Copy, Debug)]
+pub struct FormRequest<'a> {
+    pub plan: &'a Arc<Plan>,
+    pub protocol_name: &'a str,
+    pub payload: &'a str,
+    /// What the sender allows.
+    pub rule: TransformRule,
+    /// What an earlier transformation on the reverse path has lost.
+    pub complement: Option<&'a str>,
+    /// The recipient wants to know what this one loses.
+    pub wants_complement: bool,
+}
+
+impl Form {
+    /// Transforms a payload that fits the first version of the path.
+    ///
+    /// # Errors
+    /// If an operation cannot be carried out, the result does not fit or is too large, the work budget is spent, or
+    /// something would be lost that must not.
+    pub fn make(
+        catalog: &Catalog,
+        request: &FormRequest<'_>,
+        budget: &WorkBudget,
+    ) -> Result<Arc<Self>, TransformFailure> {
+        let begun_ns = fine_ns();
+        let made = Self::transform(catalog, request, budget);
+        METRICS.transform.observe(fine_ns().saturating_sub(begun_ns));
+        let result = match &made {
+            Err(_) => TransformResult::Failed,
+            Ok(form) if !form.transformation.loss.is_empty() => TransformResult::Lossy,
+            Ok(form) if !form.transformation.defaulted.is_empty() => TransformResult::Defaulted,
+            Ok(_) => TransformResult::Exact,
+        };
+        METRICS.transforms.of(result).increment();
+        made.map(Arc::new)
+    }
+
+    fn transform(catalog: &Catalog, request: &FormRequest<'_>, budget: &WorkBudget) -> Result<Self, TransformFailure> {
+        let FormRequest { plan, rule, .. } = *request;
+        let versions = plan.versions();
+        let failure = |reason| TransformFailure {
+            from: versions[0].clone(),
+            to: versions[versions.len() - 1].clone(),
+            reason,
+        };
+        let (operations, checks) = (budget.part(TRANSFORM_WORK_MAX), budget.part(TRANSFORM_WORK_MAX));
+        let mut fits = |at: usize, text: &str| {
+            let protocol = catalog.get(request.protocol_name, &versions[at].to_string());
+            protocol.is_some_and(|protocol| protocol.schema.validate_within(&checks, text).is_ok())
+        };
+        let (before, mut left) = (operations.remaining(), operations.remaining());
+        let asked = Request {
+            payload: request.payload,
+            complement: request.complement,
+            wants_complement: request.wants_complement,
+        };
+        let made = plan.apply(asked, &mut left, &mut fits);
+        budget.spend(before - left + before - checks.remaining());
+        let made = made.map_err(|error| failure(TransformReason::Fails(error)))?;
+        if rule == TransformRule::Lossless && !made.loss.is_empty() {
+            return Err(failure(TransformReason::Loses(made.loss)));
+        }
+        let transformation = Transformation {
+            from: versions[0].clone(),
+            to: versions[versions.len() - 1].clone(),
+            more: made.loss.more() || made.defaulted.more(),
+            loss: made.loss,
+            defaulted: made.defaulted,
+        };
+        // A value with text keys and no map cannot fail to be written.
+        let mut transformed = serde_json::to_string(&transformation).unwrap_or_default();
+        if let Some(complement) = made.complement {
+            transformed.pop();
+            transformed.push_str(",\"complement\":");
+            transformed.push_str(&complement);
+            transformed.push('}');
+        }
+        Ok(Self {
+            plan: Arc::clone(plan),
+            has_complement: request.wants_complement,
+            payload: made.payload,
+            transformed,
+            transformation,
+            broadcast: OnceLock::new(),
+        })
+    }
+
+    /// What the transformation did.
+    #[must_use]
+    pub const fn transformation(&self) -> &Transformation {
+        &self.transformation
+    }
+
+    /// Whether it is what this path gives: another one has the same lenses no longer.
+    #[must_use]
+    pub fn is_by(&self, plan: &Arc<Plan>, wants_complement: bool) -> bool {
+        Arc::ptr_eq(&self.plan, plan) && self.has_complement == wants_complement
+    }
+
+    /// Whether it was made by this path.
+    #[must_use]
+    pub fn has_path(&self, plan: &Arc<Plan>) -> bool {
+        Arc::ptr_eq(&self.plan, plan)
+    }
+
+    /// Bytes that it takes, with the message of a broadcast.
+    #[must_use]
+    pub fn bytes_len(&self) -> usize {
+        const ENVELOPE_BYTES: usize = 1024;
+        2 * (self.payload.len() + self.transformed.len()) + ENVELOPE_BYTES
+    }
+
+    /// This message in this form. The recipients of a broadcast share one. None for an envelope that another build has
+    /// written in another way.
+    #[must_use]
+    pub fn of_message(&self, sent: &Arc<Message>) -> Option<Arc<Message>> {
+        if let Some(known) = self.broadcast.get().filter(|known| known.is_form_of(sent)) {
+            return Some(Arc::clone(known));
+        }
+        let version = self.transformation.to.to_string();
+        let made = Arc::new(sent.in_version(&version, &self.payload, &self.transformed)?);
+        if sent.recipient.is_none() {
+            let _ = self.broadcast.set(Arc::clone(&made));
+        }
+        Some(made)
+    }
+}

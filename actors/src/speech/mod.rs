@@ -1,0 +1,103 @@
+//! What a recipient gets of a message: as it was sent, or in a version that it declares, made by lenses. Pure decisions,
+//! the transformation of one payload, and the forms that are kept for their next delivery.
+
+mod form;
+mod forms;
+
+use std::sync::Arc;
+
+use lens::Plan;
+use semver::Version;
+
+pub use form::{Form, FormRequest, Transformation};
+pub use forms::FORMS;
+
+use crate::{
+    model::{Capabilities, Message, ProtocolName, TransformRule},
+    registry::{Catalog, Lenses},
+};
+
+/// The feature of sessions that want to know what would restore a transformed payload.
+const COMPLEMENT: &str = "complement";
+
+/// How a message reaches a recipient.
+#[derive(Clone, Debug)]
+pub enum Speech {
+    AsSent,
+    /// In the version at the end of this path.
+    By(Arc<Plan>),
+    /// The recipient declares no version that it could be.
+    Refused,
+}
+
+impl Speech {
+    /// Of a message of this version of a protocol to a recipient with these capabilities. `lenses` are those of the protocol.
+    #[must_use]
+    pub fn of(
+        (name, version): (&ProtocolName, &Version),
+        capabilities: &Capabilities,
+        lenses: Option<&Lenses>,
+        rule: TransformRule,
+    ) -> Self {
+        let declared = capabilities.supported_protocols.get(name);
+        if let (Some(lenses), Some(declared), true) = (lenses, declared, rule != TransformRule::Never) {
+            if declared.contains(version) {
+                return Self::AsSent;
+            }
+            match lenses.plan(version, declared) {
+                // It declares this version with other build metadata.
+                Some(plan) if plan.versions().len() == 1 => return Self::AsSent,
+                Some(plan) => return Self::By(plan),
+                None => {}
+            }
+        }
+        if capabilities.accepts(name, version) {
+            Self::AsSent
+        } else {
+            Self::Refused
+        }
+    }
+}
+
+/// Whether a session with these capabilities gets complements.
+#[must_use]
+pub fn wants_complement(capabilities: &Capabilities) -> bool {
+    capabilities.supported_features.contains(COMPLEMENT)
+}
+
+/// What is to be done with a message that is being delivered.
+#[derive(Debug)]
+pub enum Passage {
+    AsSent,
+    /// The form that was made for an earlier delivery, or when it was sent.
+    Kept(Arc<Form>),
+    Make(Arc<Plan>),
+}
+
+impl Passage {
+    /// Of a message that is being delivered to a session with these capabilities. What the session could not read is
+    /// delivered as it was sent: it was accepted when that was different.
+    #[must_use]
+    pub fn of(catalog: &Catalog, capabilities: &Capabilities, message: &Arc<Message>) -> Self {
+        let Some(text) = message.text() else {
+            return Self::AsSent;
+        };
+        let Some(lenses) = catalog.lenses(text.protocol_name) else {
+            return Self::AsSent;
+        };
+        let Some(protocol) = catalog.get(text.protocol_name, text.protocol_version) else {
+            return Self::AsSent;
+        };
+        let sent = (&protocol.record.name, &protocol.record.version);
+        let Speech::By(plan) = Speech::of(sent, capabilities, Some(&lenses), TransformRule::Any) else {
+            return Self::AsSent;
+        };
+        if let Some(form) = FORMS.find(message.id, &plan, wants_complement(capabilities)) {
+            return Self::Kept(form);
+        }
+        if message.transform_headers().transform == TransformRule::Never {
+            return Self::AsSent;
+        }
+        Self::Make(plan)
+    }
+}
