@@ -29,7 +29,7 @@ over_socket=(
   http::{push,session_presence,sessions,waits}
   limits::{rates::callers_without_a_key,worst_calls::many_expensive}
   mcp::{caller_mistakes,prompts,refusals,resources,subscriptions,tasks}
-  messages::{broadcasts,call_receipts,envelope,outcomes,push,receipts,receiving,redelivery,reports,texts,threads}
+  messages::{broadcasts,call_receipts,envelope,outcomes,push,receipts,receiving,redelivery,reports,texts,threads,versions}
   protocols::{negotiation,registry}
   sessions::takeovers
 )

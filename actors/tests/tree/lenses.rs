@@ -10,7 +10,7 @@ use actors::{
         BrokerError, Capabilities, CapabilityFilter, Complement, DeadLetterReason, DeliveryStatus, Headers, LensRecord,
         MessageId, OutcomeKind, ProtocolMetadata, ProtocolName, SessionName, TransformRule,
     },
-    project::{ProtocolDefinition, Registration, SendRequest},
+    project::{ProtocolDefinition, Registrant, Registration, SendRequest},
     registry::{Lenses, RegisteredLens},
     router::{RouteAnswer, Routed},
     session::{AckMode, Member, PushMode, ReceiveMode},
@@ -92,7 +92,9 @@ async fn fleet() -> World {
             schema: schema(major),
             capabilities: Default::default(),
             metadata: ProtocolMetadata::default(),
-            registered_by: None,
+            by: Registrant::default(),
+            lens: None,
+            dry_run: false,
         };
         world.project.register_protocol(definition).await.unwrap();
     }

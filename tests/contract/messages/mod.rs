@@ -11,3 +11,4 @@ mod redelivery;
 mod reports;
 mod texts;
 mod threads;
+mod versions;

@@ -1,0 +1,261 @@
+//! Messages between versions of a protocol: each recipient gets the version that it declares.
+//!
+//! The protocol `task` has a member `what` in 1.0.0, which 2.0.0 calls `title`. 3.0.0 adds a `size` and refuses one title,
+//! which its lens cannot know.
+
+use serde_json::{Value, json};
+
+use crate::support::{Agent, Broker, eventually, keys};
+
+fn object(properties: &Value) -> Value {
+    json!({
+        "type": "object", "properties": properties, "required": keys(properties), "additionalProperties": false,
+    })
+}
+
+/// Registers the versions of `task` with their lenses.
+fn registers_versions(agent: &Agent) {
+    let text = json!({"type": "string"});
+    let title = json!({"type": "string", "not": {"const": "forbidden"}});
+    let versions = [
+        ("1.0.0", json!({"what": text}), Value::Null),
+        (
+            "2.0.0",
+            json!({"title": text}),
+            json!([{"op": "rename", "path": "/what", "to": "title"}]),
+        ),
+        (
+            "3.0.0",
+            json!({"title": title, "size": {"type": "integer"}}),
+            json!([{"op": "add", "path": "/size", "value": 1}]),
+        ),
+    ];
+    let mut before = None;
+    for (version, properties, lens) in versions {
+        let mut protocol = json!({"name": "task", "version": version, "schema": object(&properties)});
+        if let Some(before) = before.replace(version) {
+            (protocol["from"], protocol["lens"]) = (json!(before), lens);
+        }
+        agent.calls("register_protocol", protocol);
+    }
+}
+
+/// The arguments by which a session declares this version.
+fn declares(name: &str, version: &str) -> Value {
+    json!({"name": name, "capabilities": {"supported_protocols": {"task": [version]}}})
+}
+
+impl Agent {
+    /// Registers the session of this client again, with this version.
+    fn speaks(&self, version: &str) {
+        self.calls("register_session", declares(&self.name, version));
+    }
+
+    fn sends_task(&self, version: &str, payload: Value, headers: Value, to: &str) -> Value {
+        let arguments = json!({
+            "recipient_id": to, "protocol_name": "task", "protocol_version": version, "payload": payload, "headers": headers,
+        });
+        self.calls("send_message", arguments)
+    }
+}
+
+/// Version, payload and what was done to it.
+fn form(message: &Value) -> Value {
+    json!([message["protocol_version"], message["payload"], message["transformed"]])
+}
+
+#[test]
+fn a_message_is_pushed_in_the_version_of_its_recipient_and_acknowledged() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    registers_versions(&alice);
+    let bob = broker.push_agent("bob", &json!({"ack": "auto"}));
+    bob.speaks("3.0.0");
+    bob.syncs();
+    for at in 0..40 {
+        let sent = alice.sends_task(
+            "1.0.0",
+            json!({"what": format!("dig {at}")}),
+            json!({"priority": "high"}),
+            "bob",
+        );
+        let told = json!({"from": "1.0.0", "to": "3.0.0", "loss": [], "defaulted": ["/size"]});
+        assert_eq!(sent["transform"], told);
+        let pushed = bob.next_push();
+        assert_eq!(
+            form(&pushed),
+            json!(["3.0.0", {"title": format!("dig {at}"), "size": 1}, told])
+        );
+        assert_eq!(
+            (&pushed["message_id"], &pushed["headers"]),
+            (&sent["message_id"], &json!({"priority": "high"}))
+        );
+        alice.awaits_status(sent["message_id"].as_str().unwrap(), "acknowledged");
+    }
+    let back = bob.sends_task("3.0.0", json!({"title": "dug", "size": 7}), json!({}), "alice");
+    assert_eq!(back["transform"], Value::Null, "alice declares nothing");
+    alice.speaks("2.0.0");
+    let back = bob.sends_task("3.0.0", json!({"title": "dug", "size": 7}), json!({}), "alice");
+    assert_eq!(back["transform"]["loss"], json!(["/size"]));
+    let seen = alice.reads(json!({}));
+    assert_eq!(seen[1]["payload"], json!({"title": "dug"}));
+    let refused = json!({
+        "recipient_id": "alice", "protocol_name": "task", "protocol_version": "3.0.0",
+        "payload": {"title": "dug", "size": 7}, "headers": {"transform": "lossless"},
+    });
+    let error = bob.is_refused_as("transform_failed", "send_message", refused);
+    assert_eq!(
+        (&error["detail"]["reason"], &error["detail"]["loss"]),
+        (&json!("would_lose"), &json!(["/size"]))
+    );
+}
+
+#[test]
+fn a_broadcast_reaches_each_version() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    registers_versions(&alice);
+    let agents: Vec<_> = ["1.0.0", "1.0.0", "2.0.0", "3.0.0"]
+        .into_iter()
+        .zip(broker.agents("a", 4))
+        .collect();
+    for (version, agent) in &agents {
+        agent.speaks(version);
+    }
+    let broadcast = |title: &str| {
+        alice.calls(
+            "broadcast_message",
+            json!({
+                "protocol_name": "task", "protocol_version": "2.0.0", "payload": {"title": title},
+            }),
+        )
+    };
+    let answer = broadcast("dig");
+    let mut rows = answer["transforms"].as_array().unwrap().clone();
+    rows.sort_by_key(|row| row["to"].to_string());
+    assert_eq!(
+        rows,
+        [
+            json!({"to": "1.0.0", "recipients": 2, "loss": [], "defaulted": []}),
+            json!({"to": "3.0.0", "recipients": 1, "loss": [], "defaulted": ["/size"]}),
+        ]
+    );
+    assert_eq!((&answer["recipients"], &answer["failed"]), (&json!(4), &json!(0)));
+    for (version, agent) in &agents {
+        let payload = match *version {
+            "1.0.0" => json!({"what": "dig"}),
+            "2.0.0" => json!({"title": "dig"}),
+            _ => json!({"title": "dig", "size": 1}),
+        };
+        let seen = agent.reads(json!({"wait_seconds": 20}));
+        assert_eq!(
+            (&seen[0]["protocol_version"], &seen[0]["payload"]),
+            (&json!(version), &payload)
+        );
+    }
+    let answer = broadcast("forbidden");
+    assert_eq!((&answer["recipients"], &answer["failed"]), (&json!(4), &json!(1)));
+    assert_eq!(
+        answer["failures"],
+        json!([{"session_id": agents[3].1.session, "code": "transform_failed"}])
+    );
+}
+
+#[test]
+fn a_message_that_its_recipient_can_no_longer_get_is_a_dead_letter_with_a_note() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    registers_versions(&alice);
+    let bob = broker.agent("bob");
+    bob.speaks("1.0.0");
+    let texts = ["one", "forbidden", "two"];
+    let sent = texts.map(|text| alice.sends_task("1.0.0", json!({"what": text}), json!({}), "bob"));
+    bob.speaks("3.0.0");
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        seen.extend(bob.reads(json!({"wait_seconds": 20})));
+    }
+    let titles: Vec<_> = seen.iter().map(|message| &message["payload"]["title"]).collect();
+    assert_eq!(titles, ["one", "two"]);
+    let failed = sent[1]["message_id"].as_str().unwrap();
+    alice.awaits_status(failed, "dead_lettered");
+    let status = alice.recipient_statuses(failed);
+    assert_eq!(status[0]["reason"], "transform_failed");
+    assert!(
+        status[0]["note"].as_str().unwrap().contains("does not fit"),
+        "{status:?}"
+    );
+    let letters = alice.dead_letters("transform_failed");
+    assert_eq!(letters[0]["message"]["message_id"], failed);
+    assert_eq!(
+        letters[0]["message"]["payload"],
+        json!({"what": "forbidden"}),
+        "as it was sent"
+    );
+    let report = eventually("the report", || {
+        alice
+            .reads(json!({"acknowledge": "immediate", "wait_seconds": 1}))
+            .pop()
+    });
+    let entry = &report["payload"]["messages"][0];
+    assert_eq!(
+        (&entry["message_id"], &entry["reason"]),
+        (&json!(failed), &json!("transform_failed"))
+    );
+    // A redrive tries again with what holds then.
+    bob.speaks("2.0.0");
+    alice.calls("redrive_dead_letters", json!({"message_ids": [failed]}));
+    let again = eventually("the redriven message", || {
+        let seen = bob.reads(json!({"acknowledge": "immediate", "wait_seconds": 1}));
+        seen.into_iter().find(|message| message["message_id"] == failed)
+    });
+    assert_eq!(again["payload"], json!({"title": "forbidden"}));
+}
+
+#[test]
+fn a_complement_brings_back_what_was_lost() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    registers_versions(&alice);
+    alice.speaks("3.0.0");
+    let bob = broker.agent("bob");
+    let mut capable = declares("bob", "1.0.0");
+    capable["capabilities"]["supported_features"] = json!(["complement"]);
+    bob.calls("register_session", capable);
+    alice.sends_task("3.0.0", json!({"title": "dig", "size": 9}), json!({}), "bob");
+    let seen = bob.reads(json!({"wait_seconds": 20}));
+    assert_eq!(seen[0]["payload"], json!({"what": "dig"}));
+    let complement = &seen[0]["transformed"]["complement"];
+    let told = bob.sends_task(
+        "1.0.0",
+        json!({"what": "dug"}),
+        json!({"complement": complement}),
+        "alice",
+    );
+    assert_eq!(told["transform"]["defaulted"], json!([]));
+    let back = alice.reads(json!({"wait_seconds": 20}));
+    assert_eq!(back[0]["payload"], json!({"title": "dug", "size": 9}));
+}
+
+#[test]
+fn a_large_message_is_transformed_and_keeps_its_place() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    registers_versions(&alice);
+    let bob = broker.agent("bob");
+    bob.speaks("1.0.0");
+    let large = "x".repeat(300_000);
+    for text in ["first", &large, "last"] {
+        alice.sends_task("1.0.0", json!({"what": text}), json!({}), "bob");
+    }
+    bob.speaks("2.0.0");
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        seen.extend(bob.reads(json!({"wait_seconds": 20})));
+    }
+    let titles: Vec<_> = seen
+        .iter()
+        .map(|message| message["payload"]["title"].as_str().unwrap())
+        .collect();
+    assert_eq!(titles, ["first", &large, "last"]);
+}
