@@ -345,12 +345,6 @@ impl Owner {
         &*self.0 == "unclaimed"
     }
 
-    /// The first key of the rotation chain, if the owner is a key of a project.
-    #[must_use]
-    pub fn lineage(&self) -> Option<KeyId> {
-        KeyId::parse(self.0.strip_prefix("key:")?).ok()
-    }
-
     /// Whether the owner is a key of a project.
     #[must_use]
     pub fn is_key(&self) -> bool {

@@ -17,7 +17,7 @@ pub use actor::Registry;
 pub(crate) use actor::{check_schema_bytes, protocols_full};
 pub use catalog::{Catalog, DiscoverPage, DiscoverQuery, Protocol};
 pub(crate) use compiler::Compiler;
-pub(crate) use lens_check::{LENSES_INTO_VERSION_MAX, check_lens};
+pub(crate) use lens_check::{KeptPayload, LENSES_INTO_VERSION_MAX, LensCheck};
 pub use lenses::{Lenses, RegisteredLens};
 #[cfg(feature = "faults")]
 pub use messages::PanicRegistry;

@@ -325,3 +325,31 @@ fn lenses_are_counted() {
     team.lens(&team.key, "DELETE", "2.0.0/lenses/1.0.0", &Value::Null);
     assert!(counted("0"), "{}", metrics());
 }
+
+#[test]
+fn a_lens_is_tried_on_kept_messages_where_rules_do_not_decide() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let wanted = |version: &str, unless: Value| {
+        let schema = json!({"type": "object", "properties": {"at": {"type": "string"}}, "not": unless});
+        json!({"name": "clock", "version": version, "schema": schema})
+    };
+    alice.calls("register_protocol", wanted("1.0.0", json!({"required": ["gone"]})));
+    let rare = json!({"properties": {"at": {"const": "a quarter past seven"}}, "required": ["at"]});
+    let mut next = wanted("2.0.0", rare);
+    next["from"] = json!("1.0.0");
+    next["lens"] = json!([]);
+    next["direction"] = json!("forward");
+    let dry = with(next.clone(), "dry_run", true);
+    let sampled = alice.calls("register_protocol", dry)["lens"]["forward"].clone();
+    assert_eq!(sampled["proof"], "sampled", "{sampled}");
+    assert!(sampled["unproved"][0]["reason"].is_string(), "{sampled}");
+    let sent = alice
+        .sends("")
+        .with_argument("protocol_name", "clock")
+        .with_argument("protocol_version", "1.0.0")
+        .with_argument("payload", json!({"at": "a quarter past seven"}))
+        .to(&bob);
+    let detail = alice.is_refused_as("invalid_lens", "register_protocol", next)["detail"].clone();
+    assert_eq!(detail["example"], json!({"message_id": sent.id}), "{detail}");
+}

@@ -5,6 +5,7 @@ mod envelopes;
 mod filter;
 mod flow;
 mod parties;
+mod payloads;
 mod scan;
 mod threads;
 mod usage;

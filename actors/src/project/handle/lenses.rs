@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::ProjectHandle;
 use crate::{
     clock::now,
-    model::{BrokerError, LensRecord, Owner, ProtocolName, ProtocolRecord, SessionId},
+    model::{BrokerError, KeyId, LensRecord, Owner, ProtocolName, ProtocolRecord, SessionId},
     registry::{
-        ChangeLens, LENSES_INTO_VERSION_MAX, LensChange, LensChanged, LensOutcome, Lenses, Protocol, builtin,
-        check_lens, check_schema_bytes,
+        ChangeLens, LENSES_INTO_VERSION_MAX, LensChange, LensChanged, LensCheck, LensOutcome, Lenses, Protocol,
+        builtin, check_schema_bytes,
     },
     storage::StoredLens,
 };
@@ -83,6 +83,11 @@ impl PreparedLens {
 }
 
 impl Registrant {
+    /// The first key of the rotation chain of the caller's key.
+    fn lineage(&self) -> Option<KeyId> {
+        KeyId::parse(self.owner.as_ref()?.as_str().strip_prefix("key:")?).ok()
+    }
+
     /// Checks that the caller may change the lenses of a registered version.
     fn check_owns(&self, protocol: &ProtocolRecord) -> Result<(), BrokerError> {
         if self.is_admin || self.owner.is_none() || self.owner == protocol.owner {
@@ -266,17 +271,37 @@ impl ProjectHandle {
             revision: before.as_ref().map_or(1, |stored| stored.record.revision + 1),
             forward: None,
             backward: None,
-            registered_by_key: by.owner.as_ref().and_then(Owner::lineage),
+            registered_by_key: by.lineage(),
             registered_at_ms: now().unix_ms,
         };
-        let (direction, allow_loss, target) = (wanted.direction, wanted.allow_loss, Arc::clone(target));
-        let check = move || check_lens(&lens, &source, &target, direction, allow_loss);
-        let checked = self.0.compiler.run(check).await?.map_err(BrokerError::invalid_lens)?;
+        let check = LensCheck::new(lens, source, Arc::clone(target), wanted.direction, wanted.allow_loss);
+        let checked = self.check_lens(check).await?;
         check_schema_bytes(self.0.catalog.bytes_len(), checked.compiled.bytes_len())?;
         let verdict = |verdict: Option<lens::Verdict>| verdict.and_then(|verdict| serde_json::to_value(verdict).ok());
         record.forward = verdict(checked.forward);
         record.backward = verdict(checked.backward);
         Ok(PreparedLens::Checked { record, before })
+    }
+
+    /// Checks a lens. Where rules do not decide, it is tried on the newest messages that are kept.
+    async fn check_lens(&self, check: LensCheck) -> Result<lens::Checked, BrokerError> {
+        let run = move |check: LensCheck, of_source: Vec<_>, of_target: Vec<_>| {
+            let check = move || check.run(&of_source, &of_target);
+            self.0.compiler.run(check)
+        };
+        let checked = run(check, Vec::new(), Vec::new()).await?;
+        let (checked, check) = checked.map_err(BrokerError::invalid_lens)?;
+        if !check.wants_kept(&checked) {
+            return Ok(checked);
+        }
+        let of_source = self.kept_payloads(&check.source).await?;
+        let of_target = self.kept_payloads(&check.target).await?;
+        if of_source.is_empty() && of_target.is_empty() {
+            return Ok(checked);
+        }
+        let checked = run(check, of_source, of_target).await?;
+        let (checked, _) = checked.map_err(BrokerError::invalid_lens)?;
+        Ok(checked)
     }
 
     /// The protocol from which a lens leads to the version `to`.

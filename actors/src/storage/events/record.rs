@@ -9,6 +9,7 @@ mod writer;
 use semver::Version;
 use uuid::Uuid;
 
+pub use self::writer::RecordTime;
 use self::writer::{FIXED_FIELDS_BYTES, FieldWriter, unzigzag, zigzag};
 use crate::model::{
     AcceptedMessage, ActorChange, ActorKind, AuditOutcome, DeadLetterReason, EventKind, LensChangeKind,
@@ -35,19 +36,6 @@ pub struct DamagedLog;
 
 /// The result of decoding.
 pub type Decoded<T> = Result<T, DamagedLog>;
-
-/// The time of a record next to that of its block, both in milliseconds since the Unix epoch.
-#[derive(Clone, Copy, Debug)]
-pub struct RecordTime {
-    pub at_ms: u64,
-    pub block_ms: u64,
-}
-
-impl RecordTime {
-    const fn delta(self) -> u64 {
-        zigzag(self.at_ms.wrapping_sub(self.block_ms).cast_signed())
-    }
-}
 
 /// Appends an accepted message. `recipients` are those that did not refuse it. False, and nothing appended, for a message
 /// that was read back from a store.

@@ -1,10 +1,22 @@
 //! Writes the fields of a record.
 
-use super::RecordTime;
 use crate::model::{EventKind, MessageId, SessionId};
 
 /// Enough for the fields of fixed size of any record.
 pub const FIXED_FIELDS_BYTES: usize = 96;
+
+/// The time of a record next to that of its block, both in milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordTime {
+    pub at_ms: u64,
+    pub block_ms: u64,
+}
+
+impl RecordTime {
+    const fn delta(self) -> u64 {
+        zigzag(self.at_ms.wrapping_sub(self.block_ms).cast_signed())
+    }
+}
 
 /// Writes the fields of one record at the end of the log. The length comes first: the record begins with as many bytes as it
 /// usually takes, and [`FieldWriter::end`] moves the fields if it takes others.
