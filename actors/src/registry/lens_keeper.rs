@@ -84,11 +84,7 @@ impl LensKeeper {
                     Some(_) => LensChangeKind::Replaced,
                     None => LensChangeKind::Registered,
                 };
-                (
-                    self.store.put_lens(&record, before.as_ref()).await?,
-                    Arc::new(record),
-                    kind,
-                )
+                (self.store.put_lens(&record, before.as_ref()).await?, record, kind)
             }
             LensChange::Remove(stored) => {
                 let put = self.store.remove_lens(&stored).await?;

@@ -102,7 +102,7 @@ pub(crate) struct ChangeLens {
 /// A change of a lens, if the store still has the one that it was made for.
 pub(crate) enum LensChange {
     Put {
-        record: LensRecord,
+        record: Arc<LensRecord>,
         /// None: the versions have no lens.
         before: Option<StoredLens>,
     },

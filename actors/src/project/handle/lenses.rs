@@ -53,7 +53,7 @@ pub struct Registrant {
 pub(super) enum PreparedLens {
     Known(LensOutcome),
     Checked {
-        record: LensRecord,
+        record: Arc<LensRecord>,
         before: Option<StoredLens>,
     },
 }
@@ -64,7 +64,7 @@ impl PreparedLens {
         match self {
             Self::Known(outcome) => outcome.clone(),
             Self::Checked { record, before } => LensOutcome {
-                record: Arc::new(record.clone()),
+                record: Arc::clone(record),
                 is_duplicate: false,
                 is_replacement: before.is_some(),
             },
@@ -280,7 +280,10 @@ impl ProjectHandle {
         let verdict = |verdict: Option<lens::Verdict>| verdict.and_then(|verdict| serde_json::to_value(verdict).ok());
         record.forward = verdict(checked.forward);
         record.backward = verdict(checked.backward);
-        Ok(PreparedLens::Checked { record, before })
+        Ok(PreparedLens::Checked {
+            record: Arc::new(record),
+            before,
+        })
     }
 
     /// Checks a lens. Where rules do not decide, it is tried on the newest messages that are kept.

@@ -77,15 +77,12 @@ impl ProjectHandle {
             let known = self.look_up_optional(move || project.known_version(&record));
             known.answer().await?;
         }
-        let (protocol, known) = match self.known_version(&record) {
-            Some(known) => {
-                let registered = RegisteredProtocol::existing(&known.record, &record)?;
-                (known, Some(registered))
-            }
-            None => {
-                Schema::check_admits_objects(&record.schema)?;
-                (self.0.compiler.compile(record).await?, None)
-            }
+        let (protocol, known) = if let Some(known) = self.known_version(&record) {
+            let registered = RegisteredProtocol::existing(&known.record, &record)?;
+            (known, Some(registered))
+        } else {
+            Schema::check_admits_objects(&record.schema)?;
+            (self.0.compiler.compile(record).await?, None)
         };
         let prepared = match &lens {
             Some(lens) => Some(self.prepare_lens(&protocol, known.is_none(), lens, &by).await?),

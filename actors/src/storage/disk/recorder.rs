@@ -108,6 +108,15 @@ impl Recorder {
         }
     }
 
+    fn change_record(&mut self, table: Table, of: &[u8], text: Option<&str>) {
+        let key = key(self.space, records::kind_of(table)).rest(of).0;
+        let value = text.map(|text| text.as_bytes().to_vec());
+        if table == Table::Lenses && value.is_some() {
+            self.changes.records.push(records::layout_version(records::VERSION));
+        }
+        self.changes.records.push(Record { key, value });
+    }
+
     fn record_desk(&mut self, change: DeskChange<'_>) {
         let space = self.space;
         match change {
@@ -237,14 +246,7 @@ impl Journal for Recorder {
                 self.put(key, target.as_str().as_bytes().to_vec());
             }
             Change::CrossProjectTargetRemoved(id) => self.remove(key(space, kind::CROSS_PROJECT).message(id).0),
-            Change::Record { table, key: of, text } => {
-                let key = key(space, records::kind_of(table)).rest(of).0;
-                let value = text.map(|text| text.as_bytes().to_vec());
-                if table == Table::Lenses && value.is_some() {
-                    self.changes.records.push(records::layout_version(records::VERSION));
-                }
-                self.changes.records.push(Record { key, value });
-            }
+            Change::Record { table, key, text } => self.change_record(table, key, text),
             Change::Desk(change) => self.record_desk(change),
             Change::EventsWritten(part) => {
                 let key = records::events_prefix(space, part.block).u32(part.first_index).0;

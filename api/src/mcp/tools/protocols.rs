@@ -44,11 +44,11 @@ pub const REGISTER_PROTOCOL: Tool = Tool {
             "schema": {"type": "object", "description": "Describes the payload, an object."},
             "capabilities": with_description(patterns_schema(), "How it is used."),
             "metadata": metadata_schema(),
-            "from": string_schema("Lower version, with lens."),
-            "lens": with_description(json!({"type": "array", "items": {"type": "object"}}), "Operations from its payloads to these."),
+            "from": string_schema("Lower version."),
+            "lens": with_description(json!({"type": "array"}), "Operations from its payloads."),
             "direction": with_description(json!({"enum": ["both", "forward", "backward"]}), "Of the lens."),
-            "allow_loss": boolean("The lens may lose data."),
-            "replace_lens": boolean("If it has another."),
+            "allow_loss": boolean("Of data."),
+            "replace_lens": boolean("If another."),
             "dry_run": boolean("Check only."),
         });
         (properties, &["name", "version", "schema"])
@@ -82,7 +82,7 @@ fn protocol_schema() -> Value {
         "metadata": {"type": "object"},
         "registered_at": string_schema(""),
         "registered_by": {"type": ["string", "null"]},
-        "lenses": {"type": "array", "items": {"type": "object"}},
+        "lenses": {"type": "array"},
     })
 }
 
