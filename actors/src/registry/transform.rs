@@ -1,36 +1,36 @@
 //! Transforms a payload along a path of lenses, within the work budget of its message.
 
-use lens::{Plan, Request, TransformError, Transformed};
+use lens::{Plan, Request, Transformed};
 
 use super::{Catalog, WorkBudget};
-use crate::model::{ProtocolName, TransformFailure, TransformReason};
+use crate::model::{TransformFailure, TransformReason};
+
+/// Work of one transformation, and as much again for the check of its result, in nanoseconds of the slowest case: together
+/// as long as a worker may be busy with it.
+const TRANSFORM_WORK_MAX: u64 = 10_000_000;
 
 impl Catalog {
-    /// Transforms a payload that fits the first version of the path. The result fits the last one, and has at most `len_max`
-    /// bytes.
+    /// Transforms a payload that fits the first version of the path. The result fits the last one.
     ///
     /// # Errors
     /// If an operation cannot be carried out, or the result does not fit, is too large or too expensive.
     pub fn transform(
         &self,
-        name: &ProtocolName,
+        name: &str,
         plan: &Plan,
         request: Request<'_>,
-        len_max: usize,
         budget: &WorkBudget,
     ) -> Result<Transformed, TransformFailure> {
         let versions = plan.versions();
+        let (operations, checks) = (budget.part(TRANSFORM_WORK_MAX), budget.part(TRANSFORM_WORK_MAX));
         let mut fits = |at: usize, text: &str| {
-            let protocol = self.get(name.as_str(), &versions[at].to_string());
-            protocol.is_some_and(|protocol| protocol.schema.validate_within(budget, text).is_ok())
+            let protocol = self.get(name, &versions[at].to_string());
+            protocol.is_some_and(|protocol| protocol.schema.validate_within(&checks, text).is_ok())
         };
-        let result = budget.halved(|work| plan.apply(request, work, &mut fits));
-        match result {
-            Ok(transformed) if transformed.payload.len() <= len_max => Ok(transformed),
-            Ok(_) => Err(TransformError::TooLarge),
-            Err(error) => Err(error),
-        }
-        .map_err(|error| TransformFailure {
+        let (before, mut left) = (operations.remaining(), operations.remaining());
+        let made = plan.apply(request, &mut left, &mut fits);
+        budget.spend(before - left + before - checks.remaining());
+        made.map_err(|error| TransformFailure {
             from: versions[0].clone(),
             to: versions[versions.len() - 1].clone(),
             reason: TransformReason::Fails(error),
@@ -42,20 +42,20 @@ impl Catalog {
 mod tests {
     use std::{collections::BTreeSet, sync::Arc};
 
-    use lens::{Direction, Lens};
+    use lens::{Direction, Lens, TransformError};
     use semver::Version;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::{
-        model::{LensRecord, ProtocolMetadata, ProtocolRecord},
+        model::{LensRecord, ProtocolMetadata, ProtocolName, ProtocolRecord},
         registry::{Lenses, Protocol, RegisteredLens},
     };
 
     const SHORT: &str = r#"{"text": "hi", "size": 7}"#;
 
     /// A catalog with two versions of `chat` and the lens between them.
-    fn catalog() -> (Catalog, ProtocolName) {
+    fn catalog() -> Catalog {
         let (name, catalog) = (ProtocolName::parse("chat").unwrap(), Catalog::default());
         let object = |properties: Value| json!({"type": "object", "properties": properties, "required": ["size"], "additionalProperties": false});
         let schemas = [
@@ -97,11 +97,11 @@ mod tests {
             compiled: Arc::new(compiled),
         };
         catalog.set_lenses(&name, Lenses::new(vec![lens]));
-        (catalog, name)
+        catalog
     }
 
-    fn transform(payload: &str, len_max: usize, budget: &WorkBudget) -> Result<Transformed, TransformFailure> {
-        let (catalog, name) = catalog();
+    fn transform(payload: &str, budget: &WorkBudget) -> Result<Transformed, TransformFailure> {
+        let catalog = catalog();
         let lenses = catalog.lenses("chat").unwrap();
         let plan = lenses
             .plan(&Version::new(1, 0, 0), &BTreeSet::from([Version::new(2, 0, 0)]))
@@ -110,7 +110,7 @@ mod tests {
             payload,
             ..Request::default()
         };
-        catalog.transform(&name, &plan, request, len_max, budget)
+        catalog.transform("chat", &plan, request, budget)
     }
 
     fn reason(result: Result<Transformed, TransformFailure>) -> TransformError {
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_payload_is_transformed_and_its_work_is_charged() {
         let budget = WorkBudget::default();
-        let transformed = transform(SHORT, 1000, &budget).unwrap();
+        let transformed = transform(SHORT, &budget).unwrap();
         let payload: Value = serde_json::from_str(&transformed.payload).unwrap();
         assert_eq!(payload, json!({"body": "hi", "size": 7}));
         assert!(transformed.loss.is_empty() && budget.spent() > 0);
@@ -138,15 +138,14 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let result = |payload: &str, len_max| reason(transform(payload, len_max, &WorkBudget::default()));
-        assert_eq!(result(r#"{"size": 11}"#, 1000), TransformError::DoesNotFit);
-        assert_eq!(result(SHORT, 10), TransformError::TooLarge);
+        let result = transform(r#"{"size": 11}"#, &WorkBudget::default());
+        assert_eq!(reason(result), TransformError::DoesNotFit);
     }
 
     #[test]
     fn a_spent_budget_transforms_nothing() {
         let budget = WorkBudget::default();
-        while budget.halved(|left| std::mem::take(left)) > 0 {}
-        assert_eq!(reason(transform(SHORT, 1000, &budget)), TransformError::TooExpensive);
+        budget.spend(budget.remaining());
+        assert_eq!(reason(transform(SHORT, &budget)), TransformError::TooExpensive);
     }
 }

@@ -13,10 +13,6 @@ use crate::{
     registry::{Catalog, WorkBudget},
 };
 
-/// Work of one transformation, and as much again for the check of its result, in nanoseconds of the slowest case: together
-/// as long as a worker may be busy with it.
-const TRANSFORM_WORK_MAX: u64 = 10_000_000;
-
 /// What a transformation does to a payload: its recipient and its sender learn it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Transformation {
@@ -85,27 +81,18 @@ impl Form {
     fn transform(catalog: &Catalog, request: &FormRequest<'_>, budget: &WorkBudget) -> Result<Self, TransformFailure> {
         let FormRequest { plan, rule, .. } = *request;
         let versions = plan.versions();
-        let failure = |reason| TransformFailure {
-            from: versions[0].clone(),
-            to: versions[versions.len() - 1].clone(),
-            reason,
-        };
-        let (operations, checks) = (budget.part(TRANSFORM_WORK_MAX), budget.part(TRANSFORM_WORK_MAX));
-        let mut fits = |at: usize, text: &str| {
-            let protocol = catalog.get(request.protocol_name, &versions[at].to_string());
-            protocol.is_some_and(|protocol| protocol.schema.validate_within(&checks, text).is_ok())
-        };
-        let (before, mut left) = (operations.remaining(), operations.remaining());
         let asked = Request {
             payload: request.payload,
             complement: request.complement,
             wants_complement: request.wants_complement,
         };
-        let made = plan.apply(asked, &mut left, &mut fits);
-        budget.spend(before - left + before - checks.remaining());
-        let made = made.map_err(|error| failure(TransformReason::Fails(error)))?;
+        let made = catalog.transform(request.protocol_name, plan, asked, budget)?;
         if rule == TransformRule::Lossless && !made.loss.is_empty() {
-            return Err(failure(TransformReason::Loses(made.loss)));
+            return Err(TransformFailure {
+                from: versions[0].clone(),
+                to: versions[versions.len() - 1].clone(),
+                reason: TransformReason::Loses(made.loss),
+            });
         }
         let transformation = Transformation {
             from: versions[0].clone(),

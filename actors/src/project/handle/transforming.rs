@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use lens::{Plan, Request, Transformed};
+use lens::{Plan, Request, TransformError, Transformed};
 use semver::Version;
 
 use super::{LateAnswer, ProjectHandle, lookup::after_wait};
 use crate::{
-    model::BrokerError,
+    model::{BrokerError, TransformFailure, TransformReason},
     registry::{Protocol, WorkBudget},
 };
 
@@ -77,8 +77,17 @@ impl ProjectHandle {
             complement: request.complement.as_deref(),
             wants_complement: true,
         };
-        let name = &from.record.name;
-        let transformed = self.0.catalog.transform(name, &plan, wanted, request.len_max, work);
+        let transformed = self.0.catalog.transform(from.name(), &plan, wanted, work);
+        let transformed = transformed.and_then(|transformed| {
+            if transformed.payload.len() <= request.len_max {
+                return Ok(transformed);
+            }
+            Err(TransformFailure {
+                from: from.record.version.clone(),
+                to: to.record.version.clone(),
+                reason: TransformReason::Fails(TransformError::TooLarge),
+            })
+        });
         let transformed = transformed.map_err(|failure| BrokerError::TransformFailed(Box::new(failure)))?;
         Ok(TransformedPayload { transformed, plan })
     }

@@ -74,16 +74,6 @@ impl WorkBudget {
         self.0.set(self.0.get().saturating_sub(work));
     }
 
-    /// Does work that this budget pays for as well as the checks during it: each has half of what remains. What the work
-    /// leaves returns.
-    pub(crate) fn halved<T>(&self, work: impl FnOnce(&mut u64) -> T) -> T {
-        let mut left = self.0.get() / 2;
-        self.0.set(self.0.get() - left);
-        let done = work(&mut left);
-        self.0.set(self.0.get() + left);
-        done
-    }
-
     fn with_remaining<T>(&self, work: impl FnOnce(&mut u64) -> T) -> T {
         let mut left = self.0.get();
         let done = work(&mut left);
