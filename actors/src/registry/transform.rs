@@ -71,6 +71,7 @@ mod tests {
                 metadata: ProtocolMetadata::default(),
                 registered_at_ms: 0,
                 registered_by: None,
+                owner: None,
             };
             catalog.insert(Protocol::compile(Arc::new(record)).unwrap());
         }
