@@ -7,6 +7,7 @@ use super::registration::{Registered, Registration};
 use crate::{
     bridge::Frame,
     model::{BrokerError, SessionId},
+    registry::ExpectedLenses,
 };
 
 /// Registers a session.
@@ -40,6 +41,8 @@ pub(super) struct ApplyFrame {
     pub frame: Frame,
     /// This replica published the frame.
     pub own: bool,
+    /// Deliveries wait until the lenses that it announces are read.
+    pub lenses: Option<ExpectedLenses>,
 }
 
 /// Requests a resync.

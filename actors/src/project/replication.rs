@@ -31,7 +31,9 @@ use crate::{
 
 impl Project {
     /// Applies a frame; `own` says that this replica published it.
-    fn apply_frame(&mut self, Frame { event, number, seq, .. }: Frame, own: bool, ctx: &mut Context<Self>) {
+    fn apply_frame(&mut self, frame: ApplyFrame, ctx: &mut Context<Self>) {
+        let ApplyFrame { frame, own, lenses } = frame;
+        let Frame { event, number, seq, .. } = frame;
         let mut effect: Op<()> = Box::pin(ready(Ok(())));
         match event {
             StoreEvent::Session(record) => {
@@ -70,9 +72,12 @@ impl Project {
             _ => {}
         }
         OrderedOps::then(|project: &mut Self| &mut project.frame_effects, effect, self, ctx, {
-            move |project, done, ctx| match done {
-                Ok(()) => project.resync.frame_applied(seq, &project.known_seq),
-                Err(_) => project.request_resync(None, ctx),
+            move |project, done, ctx| {
+                drop(lenses);
+                match done {
+                    Ok(()) => project.resync.frame_applied(seq, &project.known_seq),
+                    Err(_) => project.request_resync(None, ctx),
+                }
             }
         });
     }
@@ -331,7 +336,7 @@ impl Handler<Envelope<ApplyFrame>> for Project {
     type Result = ();
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<ApplyFrame>, ctx: &mut Context<Self>) {
-        self.apply_frame(message.frame, message.own, ctx);
+        self.apply_frame(message, ctx);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     model::{BrokerError, Pattern, ProtocolName, ProtocolRecord},
 };
 
-use super::{lenses::Lenses, schema::Schema};
+use super::{expected_lenses::ExpectedCount, lenses::Lenses, schema::Schema};
 
 /// A registered protocol with its compiled schema.
 #[derive(Debug)]
@@ -129,8 +129,9 @@ pub struct Catalog(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     index: RwLocked<CatalogIndex>,
-    /// Some protocol has lenses. Projects without lenses pay one branch for each message.
+    /// Some protocol has lenses, or is about to. Projects without lenses pay one branch for each message.
     has_lenses: AtomicBool,
+    expected_lenses: ExpectedCount,
 }
 
 #[derive(Debug, Default)]
@@ -198,7 +199,22 @@ impl Catalog {
         self.0.index.read().by_name.get(name)?.get(text).cloned()
     }
 
-    /// Whether some protocol has lenses.
+    pub(super) fn expected(&self) -> &ExpectedCount {
+        &self.0.expected_lenses
+    }
+
+    pub(super) fn update_has_lenses(&self) {
+        // The lock orders it among changes of the lenses.
+        let index = self.0.index.write();
+        self.note_lenses(&index);
+    }
+
+    fn note_lenses(&self, index: &CatalogIndex) {
+        let has_lenses = !index.lenses.is_empty() || !self.expected().is_zero();
+        self.0.has_lenses.store(has_lenses, Ordering::Relaxed);
+    }
+
+    /// Whether some protocol has lenses, or another replica has announced some.
     #[must_use]
     pub fn has_lenses(&self) -> bool {
         self.0.has_lenses.load(Ordering::Relaxed)
@@ -226,7 +242,7 @@ impl Catalog {
             .bytes_len
             .saturating_sub(before.map_or(0, |lenses| lenses.bytes_len()))
             + len;
-        self.0.has_lenses.store(!index.lenses.is_empty(), Ordering::Relaxed);
+        self.note_lenses(&index);
     }
 
     /// The protocols that have lenses.

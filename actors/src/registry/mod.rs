@@ -6,6 +6,7 @@ mod actor;
 pub mod builtin;
 mod catalog;
 mod compiler;
+mod expected_lenses;
 mod lens_check;
 mod lens_keeper;
 mod lenses;
@@ -17,6 +18,7 @@ pub use actor::Registry;
 pub(crate) use actor::{check_schema_bytes, protocols_full};
 pub use catalog::{Catalog, DiscoverPage, DiscoverQuery, Protocol};
 pub(crate) use compiler::Compiler;
+pub(crate) use expected_lenses::ExpectedLenses;
 pub(crate) use lens_check::{KeptPayload, LENSES_INTO_VERSION_MAX, LensCheck};
 pub use lenses::{Lenses, RegisteredLens};
 #[cfg(feature = "faults")]

@@ -50,6 +50,7 @@ impl Speaking {
         let translated = async move {
             let mut lease = op.await?;
             if !lease.deliveries.is_empty() {
+                speaking.catalog.until_lenses_are_read().await;
                 speaking.put_in_versions(&mut lease, &list).await;
             }
             Ok(lease)

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::ProjectHandle;
 use crate::{
-    bridge::{DeliveryBatch, Frame},
+    bridge::{DeliveryBatch, Frame, StoreEvent},
     clock::now,
     metrics::METRICS,
     model::{BrokerError, ProjectEvent, ProjectRecord},
@@ -75,7 +75,10 @@ impl ProjectControl<'_> {
             METRICS.bridge_frames_dropped.increment();
             return;
         }
-        let is_full = parts.project.tell(ApplyFrame { frame, own }).is_err();
+        let changes_lenses = !own && matches!(frame.event, StoreEvent::Lenses(_));
+        // At once: messages that follow the frame may reach their sessions before the project's actor handles it.
+        let lenses = changes_lenses.then(|| parts.catalog.expect_lenses());
+        let is_full = parts.project.tell(ApplyFrame { frame, own, lenses }).is_err();
         if is_full {
             METRICS.bridge_frames_dropped.increment();
         }
