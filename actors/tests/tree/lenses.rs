@@ -92,7 +92,10 @@ async fn fleet() -> World {
             schema: schema(major),
             capabilities: Default::default(),
             metadata: ProtocolMetadata::default(),
-            by: Registrant::default(),
+            by: Registrant {
+                is_admin: true,
+                ..Registrant::default()
+            },
             lens: None,
             dry_run: false,
         };

@@ -175,7 +175,10 @@ impl World {
             schema,
             capabilities: BTreeSet::new(),
             metadata: ProtocolMetadata::default(),
-            by: Registrant::default(),
+            by: Registrant {
+                is_admin: true,
+                ..Registrant::default()
+            },
             lens: None,
             dry_run: false,
         };

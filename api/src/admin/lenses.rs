@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actors::{
-    model::{BrokerError, Scope},
+    model::{BrokerError, Scope, SessionId},
     project::{LensDefinition, ProtocolDefinition, Registrant},
     registry::{LensOutcome, RegisteredProtocol},
 };
@@ -23,7 +23,7 @@ impl Administration {
         mut definition: ProtocolDefinition,
     ) -> Result<RegisteredProtocol> {
         by.check_scope(Scope::Member)?;
-        definition.by = registrant(by, &definition.by);
+        definition.by = registrant(by, definition.by.session);
         let project = by.project.clone();
         let replaced = definition
             .lens
@@ -57,7 +57,7 @@ impl Administration {
         lens: LensDefinition,
     ) -> Result<LensOutcome> {
         by.check_scope(Scope::Member)?;
-        let (project, registrant) = (by.project.clone(), registrant(by, &Registrant::default()));
+        let (project, registrant) = (by.project.clone(), registrant(by, None));
         let act = action(by, "lens.replace", &name, &version, &lens.from);
         let putting = async move { project.put_lens(name, version, &lens, &registrant).await };
         self.replacing(by, act, putting, |lens| lens.is_replacement).await
@@ -69,7 +69,7 @@ impl Administration {
     /// As [`actors::project::ProjectHandle::remove_lens`].
     pub async fn remove_lens(&self, by: &Arc<Identity>, name: String, version: String, from: Version) -> Result<()> {
         let allowed = by.check_scope(Scope::Member);
-        let (project, registrant) = (by.project.clone(), registrant(by, &Registrant::default()));
+        let (project, registrant) = (by.project.clone(), registrant(by, None));
         let act = action(by, "lens.remove", &name, &version, &from);
         self.audited(by, act, allowed, async move |_| {
             project.remove_lens(name, version, &from, &registrant).await
@@ -100,10 +100,10 @@ impl Administration {
 }
 
 /// The caller as the registry knows it.
-fn registrant(by: &Identity, known: &Registrant) -> Registrant {
+fn registrant(by: &Identity, session: Option<SessionId>) -> Registrant {
     let is_known = *by.owner() != actors::model::Owner::anonymous();
     Registrant {
-        session: known.session,
+        session,
         owner: is_known.then(|| by.owner().clone()),
         is_admin: by.scope() >= Scope::Admin,
     }

@@ -88,9 +88,9 @@ impl Registrant {
         KeyId::parse(self.owner.as_ref()?.as_str().strip_prefix("key:")?).ok()
     }
 
-    /// Checks that the caller may change the lenses of a registered version.
+    /// Checks that the caller may change the lenses of a registered version. Without keys every caller is an administrator.
     fn check_owns(&self, protocol: &ProtocolRecord) -> Result<(), BrokerError> {
-        if self.is_admin || self.owner.is_none() || self.owner == protocol.owner {
+        if self.is_admin || self.owner.is_some() && self.owner == protocol.owner {
             return Ok(());
         }
         let text = format!(
