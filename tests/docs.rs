@@ -199,7 +199,7 @@ fn errors() -> Vec<BrokerError> {
             to: Version::new(2, 0, 0),
             reason: TransformReason::Fails(TransformError::CannotCarryOut {
                 op: 0,
-                path: text("/size"),
+                path: text("/size").into(),
                 reason: "…",
             }),
         })),

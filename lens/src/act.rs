@@ -166,8 +166,9 @@ impl Act {
             pairs => pairs.saturating_mul(CONVERT + text.len()),
         })?;
         let scalar = self.scalar(text).map_err(|reason| TransformError::CannotCarryOut {
-            op: self.index,
-            path: self.operation.path().to_string(),
+            // A lens has at most 64 operations.
+            op: self.index as u32,
+            path: self.operation.path().to_string().into(),
             reason,
         })?;
         node.is_made |= self.makes_up(text);

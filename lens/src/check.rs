@@ -284,8 +284,8 @@ fn try_one(step: Step<'_>, payload: &str, to: &Side<'_>) -> Result<(), LensError
     match transform(&[step], &[], request, &mut work, &mut |_, text| (to.fits)(text)) {
         Ok(_) => Ok(()),
         Err(TransformError::CannotCarryOut { op, path, reason }) => Err(LensError {
-            path: Some(path),
-            ..LensError::new(reason).at(op)
+            path: Some(path.into()),
+            ..LensError::new(reason).at(op as usize)
         }),
         Err(error) => Err(LensError::new(error.to_string())),
     }

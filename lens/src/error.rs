@@ -80,8 +80,8 @@ pub enum TransformError {
     /// An operation does not work with a value.
     #[serde(rename = "cannot_carry_out")]
     CannotCarryOut {
-        op: usize,
-        path: String,
+        op: u32,
+        path: Box<str>,
         #[serde(skip)]
         reason: &'static str,
     },

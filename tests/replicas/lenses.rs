@@ -156,9 +156,9 @@ fn a_fleet_upgrades_under_load_while_its_replica_is_killed() {
             seen: Vec::new(),
         })
         .collect();
-    fleet
-        .iter()
-        .for_each(|recipient| speaks(&recipient.agent, recipient.speaks));
+    for recipient in &fleet {
+        speaks(&recipient.agent, recipient.speaks);
+    }
     let mut sent = vec![Vec::new(); fleet.len()];
     for round in 0..8 {
         for (recipient, sent) in fleet.iter().zip(&mut sent) {

@@ -408,6 +408,7 @@ impl Project {
             ..AgentInfo::default()
         };
         let settings = SessionSettings {
+            id,
             presence: self.settings.presence,
             retention: self.settings.session_retention,
             delivery_limit: self.settings.delivery_limit,
@@ -435,7 +436,6 @@ impl Project {
             },
             |_| {
                 Session::new(
-                    id,
                     settings,
                     Arc::clone(&shared),
                     store,

@@ -199,18 +199,22 @@ impl Catalog {
         self.0.index.read().by_name.get(name)?.get(text).cloned()
     }
 
-    pub(super) fn expected(&self) -> &ExpectedCount {
-        &self.0.expected_lenses
-    }
-
-    pub(super) fn update_has_lenses(&self) {
+    /// Another replica has changed lenses. Until the result is dropped, deliveries wait.
+    pub(crate) fn expect_lenses(&self) -> ExpectedLenses {
         // The lock orders it among changes of the lenses.
         let index = self.0.index.write();
+        self.0.expected_lenses.add();
         self.note_lenses(&index);
+        ExpectedLenses(self.clone())
+    }
+
+    /// Waits until the announced changes of lenses are in the catalog.
+    pub(crate) async fn until_lenses_are_read(&self) {
+        self.0.expected_lenses.until_zero().await;
     }
 
     fn note_lenses(&self, index: &CatalogIndex) {
-        let has_lenses = !index.lenses.is_empty() || !self.expected().is_zero();
+        let has_lenses = !index.lenses.is_empty() || !self.0.expected_lenses.is_zero();
         self.0.has_lenses.store(has_lenses, Ordering::Relaxed);
     }
 
@@ -308,6 +312,18 @@ impl Catalog {
     #[must_use]
     pub fn bytes_len(&self) -> usize {
         self.0.index.read().bytes_len
+    }
+}
+
+/// A change of lenses that is announced. Dropped once the catalog has it, or the store cannot be read.
+#[derive(Debug)]
+pub(crate) struct ExpectedLenses(Catalog);
+
+impl Drop for ExpectedLenses {
+    fn drop(&mut self) {
+        let index = self.0.0.index.write();
+        self.0.0.expected_lenses.remove();
+        self.0.note_lenses(&index);
     }
 }
 

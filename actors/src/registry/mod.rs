@@ -16,9 +16,9 @@ mod transform;
 
 pub use actor::Registry;
 pub(crate) use actor::{check_schema_bytes, protocols_full};
+pub(crate) use catalog::ExpectedLenses;
 pub use catalog::{Catalog, DiscoverPage, DiscoverQuery, Protocol};
 pub(crate) use compiler::Compiler;
-pub(crate) use expected_lenses::ExpectedLenses;
 pub(crate) use lens_check::{KeptPayload, LENSES_INTO_VERSION_MAX, LensCheck};
 pub use lenses::{Lenses, RegisteredLens};
 #[cfg(feature = "faults")]

@@ -90,6 +90,7 @@ pub struct SessionEnded {
 /// What the project decides about a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionSettings {
+    pub id: SessionId,
     pub presence: PresenceTimeouts,
     /// How long the name and the inbox of a disconnected session are kept.
     pub retention: Duration,
@@ -108,7 +109,6 @@ pub(crate) struct SessionSettings {
 impl Session {
     /// `on_ended` reports the end of the session to the parent.
     pub(crate) fn new(
-        id: SessionId,
         settings: SessionSettings,
         shared: Arc<SessionShared>,
         store: Arc<dyn Store>,
@@ -118,7 +118,7 @@ impl Session {
         on_ended: impl Fn(SessionEnded) + 'static,
     ) -> Self {
         Self {
-            id,
+            id: settings.id,
             settings,
             store,
             speaking,

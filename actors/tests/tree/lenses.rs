@@ -3,7 +3,11 @@
 //! The protocol `job` has three versions. 1.0.0 has a `name`, which 2.0.0 calls `title`; 3.0.0 adds a `kind`. 4.0.0 takes
 //! titles of at most three characters, and its lens was stored without a proof.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use actors::{
     model::{
@@ -20,6 +24,7 @@ use lens::{Direction, Lens};
 use semver::Version;
 use serde_json::{Value, json};
 
+use crate::cross_project::{try_send, two_projects_in_memory};
 use crate::world::{ActorThread, MANUAL, RecordingConnection, World, envelope, local_submission, run, settings};
 
 const JOB: &str = "job";
@@ -85,12 +90,18 @@ fn set_lenses(world: &World, from: &[u64]) {
 
 async fn fleet() -> World {
     let world = World::new(settings(), ActorThread::Test).await;
+    register_versions(&world).await;
+    set_lenses(&world, &[1, 2, 3]);
+    world
+}
+
+async fn register_versions(world: &World) {
     for major in 1..=4 {
         let definition = ProtocolDefinition {
             name: ProtocolName::parse(JOB).unwrap(),
             version: version(major),
             schema: schema(major),
-            capabilities: Default::default(),
+            capabilities: BTreeSet::new(),
             metadata: ProtocolMetadata::default(),
             by: Registrant {
                 is_admin: true,
@@ -101,8 +112,6 @@ async fn fleet() -> World {
         };
         world.project.register_protocol(definition).await.unwrap();
     }
-    set_lenses(&world, &[1, 2, 3]);
-    world
 }
 
 /// Registers a session that declares this version of the protocol, and features.
@@ -399,11 +408,11 @@ fn what_fails_only_at_the_delivery_is_a_dead_letter_and_later_messages_arrive_in
         )
         .await;
         let delivered = [sent[0], sent[1], sent[3], sent[5]];
-        for taken in 0..delivered.len() {
+        for (taken, expected) in delivered.iter().enumerate() {
             line.await_recorded("the next message", |seen| seen.pushed.len() > taken)
                 .await;
             let pushed = line.recorded().pushed[taken].message.id;
-            assert_eq!(pushed, delivered[taken]);
+            assert_eq!(pushed, *expected);
             world.acknowledge(&bob, vec![pushed]).await;
         }
         line.sees(&delivered).await;
@@ -455,5 +464,37 @@ fn a_complement_restores_on_the_way_back_what_the_way_there_lost() {
         answering.to(&world, &bob, "alice").await;
         let back = takes(&world, &alice, ReceiveMode::Immediate).await;
         assert_eq!(form(&back[0])[1], json!({"title": "plant!", "kind": "garden"}));
+    });
+}
+
+#[test]
+fn the_lenses_of_the_recipients_project_decide_and_are_not_revealed() {
+    run(|| async {
+        let (here, alice, there) = two_projects_in_memory().await;
+        register_versions(&there).await;
+        set_lenses(&there, &[1, 2, 3]);
+        let bob = speaks(&there, "bob", 2, &[], None).await;
+        let sends = async |payload: &'static str| {
+            let request = SendRequest {
+                protocol_name: JOB,
+                protocol_version: "1.0.0",
+                payload,
+                ..envelope(false)
+            };
+            try_send(&here, &alice, "bob@there", &request).await
+        };
+        let routed = sends(r#"{"name":"dig"}"#).await.unwrap();
+        assert_eq!(routed.transforms.unwrap().forms[0].0.transformation().from, version(1));
+        let seen = takes(&there, &bob, ReceiveMode::Immediate).await;
+        assert_eq!(form(&seen[0]), json!(["2.0.0", {"title": "dig"}, [], []]));
+        speaks(&there, "bob", 4, &[], None).await;
+        let refused = sends(r#"{"name":"too long"}"#).await.err();
+        let Some(BrokerError::IncompatibleProtocol {
+            speaks, suggestions, ..
+        }) = refused
+        else {
+            panic!("{refused:?}")
+        };
+        assert!(speaks.is_empty() && suggestions.is_empty());
     });
 }

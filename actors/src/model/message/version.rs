@@ -113,12 +113,11 @@ impl Message {
     /// Neither text that is searched for is within a string of an envelope: a quote there has a backslash before it.
     fn places(&self) -> Option<Places> {
         let body = &*self.body;
-        let (payload, tail) = match &self.layout {
-            Some(layout) => (layout.payload as usize, layout.tail as usize),
-            None => {
-                let at = memchr::memmem::find(body, PAYLOAD)?;
-                (at + PAYLOAD.len(), memchr::memmem::rfind(body, HEADERS)?)
-            }
+        let (payload, tail) = if let Some(layout) = &self.layout {
+            (layout.payload as usize, layout.tail as usize)
+        } else {
+            let at = memchr::memmem::find(body, PAYLOAD)?;
+            (at + PAYLOAD.len(), memchr::memmem::rfind(body, HEADERS)?)
         };
         let version_to = payload.checked_sub(PAYLOAD.len() + 1)?;
         let version = quote_before(body, version_to)?;

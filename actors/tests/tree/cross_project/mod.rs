@@ -56,7 +56,7 @@ async fn two_projects(here: World) -> (World, Arc<Member>, World) {
     (here, alice, there)
 }
 
-async fn two_projects_in_memory() -> (World, Arc<Member>, World) {
+pub async fn two_projects_in_memory() -> (World, Arc<Member>, World) {
     two_projects(World::new(settings(), ActorThread::Test).await).await
 }
 
@@ -90,7 +90,7 @@ async fn submit(world: &World, dispatch: PreparedSend) -> RouteAnswer {
     }
 }
 
-async fn try_send(world: &World, sender: &Arc<Member>, to: &str, envelope: &SendRequest<'_>) -> RouteAnswer {
+pub async fn try_send(world: &World, sender: &Arc<Member>, to: &str, envelope: &SendRequest<'_>) -> RouteAnswer {
     submit(world, world.project.prepare_direct(sender, to, envelope).known()?).await
 }
 
