@@ -12,6 +12,7 @@ use crate::{
     registry::{Catalog, WorkBudget},
     speech::{FORMS, Form, FormRequest, Passage, wants_complement},
     storage::{Lease, Op},
+    trace::{ActiveSpan, Attribute},
 };
 
 /// Bytes of a payload that a worker transforms. A larger one is transformed off the workers.
@@ -105,6 +106,10 @@ impl Speaking {
         work: &mut u64,
     ) -> Result<Arc<Form>, String> {
         let (catalog, message) = (self.catalog.clone(), Arc::clone(sent));
+        let mut span = ActiveSpan::transform(sent);
+        if let Some(span) = &mut span {
+            span.set("messaging.message.id", Attribute::Text(sent.id.to_string()));
+        }
         let make = move || {
             let budget = WorkBudget::default();
             let text = message.text().ok_or("the envelope cannot be read")?;
@@ -120,13 +125,17 @@ impl Speaking {
             let form = Form::make(&catalog, &request, &budget).map_err(|failure| failure.to_string())?;
             Ok((form, budget.spent()))
         };
-        let (form, spent) = if sent.body().len() > ON_WORKER_BYTES_MAX {
+        let made = if sent.body().len() > ON_WORKER_BYTES_MAX {
             let _permit = LARGE_TRANSFORMS.acquire().await;
             let made = tokio::task::spawn_blocking(make).await;
-            made.unwrap_or_else(|error| Err(error.to_string()))?
+            made.unwrap_or_else(|error| Err(error.to_string()))
         } else {
-            make()?
+            make()
         };
+        if let (Some(span), Err(_)) = (&mut span, &made) {
+            span.fail("transform_failed");
+        }
+        let (form, spent) = made?;
         *work += spent;
         FORMS.keep(sent.id, Arc::clone(&form));
         Ok(form)
