@@ -39,8 +39,10 @@ impl Speech {
         lenses: Option<&Lenses>,
         rule: TransformRule,
     ) -> Self {
-        let declared = capabilities.supported_protocols.get(name);
-        if let (Some(lenses), Some(declared), true) = (lenses, declared, rule != TransformRule::Never) {
+        if let Some(lenses) = lenses
+            && rule != TransformRule::Never
+            && let Some(declared) = capabilities.supported_protocols.get(name)
+        {
             if declared.contains(version) {
                 return Self::AsSent;
             }
