@@ -1,5 +1,7 @@
 //! Compares two schemas, and suggests a lens from the one to the other.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -167,13 +169,27 @@ impl<'a, 'b> Comparison<'a, 'b, '_> {
         let at = |schemas: &[&'b Value], name: &str| inside(schemas, name);
         let mut added: Vec<_> = is.difference(&was).copied().collect();
         let mut pairs: Vec<(&str, &str)> = was.intersection(&is).map(|name| (*name, *name)).collect();
-        for name in was.difference(&is) {
+        let gone: Vec<_> = was.difference(&is).copied().collect();
+        let mut renamed = BTreeMap::new();
+        // Of several members with one schema, a required one rather becomes a required one.
+        for needs_equal in [true, false] {
+            for name in &gone {
+                let schemas = inside(old, name);
+                let is_twin = |to: &&str| {
+                    at(new, to).iter().eq(schemas.iter())
+                        && (!needs_equal || is_required(old, name) == is_required(new, to))
+                };
+                if renamed.contains_key(name) || refers(&schemas) {
+                    continue;
+                }
+                if let Some(twin) = added.iter().position(|to| is_twin(to)) {
+                    renamed.insert(*name, added.remove(twin));
+                }
+            }
+        }
+        for name in gone {
             let schemas = inside(old, name);
-            let twin = added
-                .iter()
-                .position(|other| at(new, other).iter().eq(schemas.iter()) && !refers(&schemas));
-            if let Some(twin) = twin {
-                let to = added.remove(twin);
+            if let Some(to) = renamed.get(name).copied() {
                 self.change(&shown.clone().child(name), format!("has the name {to}"));
                 self.operations.push(Operation::Rename {
                     path: path.clone().child(name),

@@ -432,6 +432,10 @@ fn a_suggested_lens_is_accepted() {
         )
         .compatible
     );
+    let two = |names: [&str; 2]| json!({"type": "object", "properties": {names[0]: text, names[1]: text}, "required": [names[1]]});
+    let one = json!({"type": "object", "properties": {"summary": text}, "required": ["summary"]});
+    let renamed = json!(diff(&two(["note", "title"]), &one, &|| false).suggested_lens[0]);
+    assert_eq!(renamed, json!({"op": "rename", "path": "/title", "to": "summary"}));
     let out_of_time = diff(&old, &wider, &|| true);
     assert!(!out_of_time.compatible && out_of_time.changes.is_empty() && out_of_time.suggested_lens.is_empty());
 }
