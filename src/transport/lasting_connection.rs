@@ -5,6 +5,7 @@ use std::{
     cell::RefCell,
     future::{Future, poll_fn},
     io,
+    ops::RangeInclusive,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -35,8 +36,9 @@ use api::{
 
 /// Most bytes of one read, and of one poll before other connections run. All connections of a thread share the buffer.
 const READ_LEN: usize = 128 * 1024;
-/// Capacity of an empty write buffer that is kept; a larger one is freed.
-const WRITE_BUFFER_KEPT_MAX: usize = 128 * 1024;
+/// Capacities of an empty write buffer that is kept. A larger one is freed, and a smaller one as well: a connection that writes
+/// little would hold two of them, and to allocate one again costs almost nothing.
+const WRITE_BUFFER_KEPT: RangeInclusive<usize> = 4 * 1024..=128 * 1024;
 /// Consecutive frames that are not JSON after which the connection is closed.
 const MALFORMED_IN_A_ROW_MAX: usize = 10;
 /// Time that a closing connection has to flush and to receive the peer's close.
@@ -107,7 +109,8 @@ enum Phase {
 }
 
 impl<W: Wire, G> LastingConnection<W, G> {
-    /// A connection over `io`; the permits are held until it ends.
+    /// A connection over `io`; the permits are held until it ends. It is boxed, because a task has room for each place that
+    /// an unboxed one would move through.
     pub fn new(
         (io, wire): (W::Stream, W),
         peer: Peer,
@@ -115,9 +118,9 @@ impl<W: Wire, G> LastingConnection<W, G> {
         (decoder, inbound): (W::Decoder, Reservation),
         timeouts: Timeouts,
         permits: (ConnectionPermit, G),
-    ) -> Self {
+    ) -> Box<Self> {
         let now = now();
-        Self {
+        Box::new(Self {
             io,
             wire,
             peer,
@@ -143,18 +146,19 @@ impl<W: Wire, G> LastingConnection<W, G> {
             last_read_ms: now.mono_ms,
             last_write_ms: now.mono_ms,
             _permits: permits,
-        }
+        })
     }
 
     /// Runs the connection to its end. `first` are bytes that have been read already. Returns what a connection of the next
     /// client on the same stream begins with.
-    pub async fn run(mut self, mut first: Vec<u8>) -> (W::Stream, W, W::Decoder) {
+    pub async fn run(mut self: Box<Self>, mut first: Vec<u8>) -> (W::Stream, W, W::Decoder) {
         if !first.is_empty() {
             self.handle_read(&mut first, now());
         }
         drop(first);
         poll_fn(|cx| self.poll(cx)).await;
-        (self.io, self.wire, self.decoder)
+        let Self { io, wire, decoder, .. } = *self;
+        (io, wire, decoder)
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -421,6 +425,7 @@ impl<W: Wire, G> LastingConnection<W, G> {
                 Poll::Ready(len) => self.on_written(len?, now),
             }
             if self.outbox.waiting_len() == 0 && self.phase == Phase::Open {
+                self.free_write_buffer();
                 return Ok(());
             }
         }
@@ -436,9 +441,7 @@ impl<W: Wire, G> LastingConnection<W, G> {
     fn fill_write_buffer(&mut self) {
         self.write_buffer.clear();
         self.write_offset = 0;
-        if self.write_buffer.capacity() > WRITE_BUFFER_KEPT_MAX {
-            self.write_buffer = Vec::new();
-        }
+        self.free_write_buffer();
         let closing = self.outbox.take(&mut self.write_buffer, &mut self.marks);
         if let Some(why) = closing
             && self.phase == Phase::Open
@@ -452,6 +455,14 @@ impl<W: Wire, G> LastingConnection<W, G> {
             if self.write_buffer.is_empty() {
                 self.outbox.take(&mut self.write_buffer, &mut self.marks);
             }
+        }
+    }
+
+    /// Frees the write buffer if it is not of a size that is kept. All its bytes are written.
+    fn free_write_buffer(&mut self) {
+        if !WRITE_BUFFER_KEPT.contains(&self.write_buffer.capacity()) {
+            self.write_buffer = Vec::new();
+            self.write_offset = 0;
         }
     }
 

@@ -258,7 +258,13 @@ impl Calls {
 
     /// Removes the call of exactly this request.
     fn remove(&self, id: &Rc<str>) -> Option<RunningCall> {
-        self.running.borrow_mut().remove(&key_of(id))
+        let mut running = self.running.borrow_mut();
+        let call = running.remove(&key_of(id));
+        if running.is_empty() {
+            // Most connections run no call most of the time.
+            running.shrink_to_fit();
+        }
+        call
     }
 
     /// Cancels the running calls of this id without an answer. Calls that have only reserved a slot are cancelled by

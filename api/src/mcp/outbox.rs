@@ -546,8 +546,9 @@ impl Outbox {
         queue.events_len += 1;
         let number = queue.events_len;
         self.append_with(queue, |bytes| {
-            // Without room for the text around it, the buffer would grow once more and copy a large frame.
-            if frame.len_hint() >= LARGE_LEN {
+            // The first frame of an empty buffer would make it grow several times. Without room for the text around it, it
+            // would grow once more and copy a large frame.
+            if bytes.capacity() == 0 || frame.len_hint() >= LARGE_LEN {
                 bytes.reserve(frame.len_hint() + FRAMING_LEN);
             }
             match self.framing {

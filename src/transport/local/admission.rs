@@ -40,7 +40,7 @@ const HELLO_LEN_MAX: usize = 64 * 1024;
 
 /// A client whose connection has begun.
 pub struct Admitted<S: LocalStream> {
-    connection: LastingConnection<LocalWire<S>, ()>,
+    connection: Box<LastingConnection<LocalWire<S>, ()>>,
     first: Vec<u8>,
 }
 
