@@ -134,12 +134,36 @@ pub fn check(text: &str) -> Result<(), ScanError> {
 /// The string that a raw JSON string encodes; `None` if it is not one.
 pub fn string(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
-    let plain = !inner.bytes().any(|byte| byte == b'\\' || byte == b'"' || byte < 0x20);
-    if plain {
+    if plain_len(inner.as_bytes()) == inner.len() {
         Some(Cow::Borrowed(inner))
     } else {
         serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
     }
+}
+
+/// The number of bytes before the first quote, backslash or control character: all of them if there is none.
+fn plain_len(bytes: &[u8]) -> usize {
+    let (words, rest) = bytes.as_chunks();
+    for (at, word) in words.iter().enumerate() {
+        let plain = plain_len_of_word(*word);
+        if plain < word.len() {
+            return at * word.len() + plain;
+        }
+    }
+    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+    bytes.len() - rest.len() + rest.iter().position(is_special).unwrap_or(rest.len())
+}
+
+/// As [`plain_len`], for a word: all its bytes are compared at once.
+fn plain_len_of_word(word: [u8; 8]) -> usize {
+    const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    let word = u64::from_le_bytes(word);
+    // Sets the high bit of each byte below `limit`, which is ASCII. A borrow may set it in bytes after the first such one, too.
+    let below = |word: u64, limit: u8| word.wrapping_sub(LOW * u64::from(limit)) & !word & HIGH;
+    let equals = |byte: u8| below(word ^ (LOW * u64::from(byte)), 1);
+    let special = below(word, 0x20) | equals(b'"') | equals(b'\\');
+    special.trailing_zeros() as usize / 8
 }
 
 struct Scan<'a> {
@@ -218,7 +242,7 @@ impl<'a> Scan<'a> {
         let raw = self.slice(start).ok_or(ScanError::Syntax)?;
         match raw.get(1..raw.len() - 1) {
             // Unknown keys are never parsed, so control characters in a key are detected here.
-            Some(inner) if plain && !inner.bytes().any(|byte| byte < 0x20) => Ok(Cow::Borrowed(inner)),
+            Some(inner) if plain => Ok(Cow::Borrowed(inner)),
             _ => string(raw).ok_or(ScanError::Syntax),
         }
     }
@@ -239,27 +263,38 @@ impl<'a> Scan<'a> {
         self.text.get(start..self.at)
     }
 
-    /// From an opening quote to after the closing one. True if there is no escape in between.
+    /// From an opening quote to after the closing one. True if the string is short and has neither escapes nor control characters.
     fn skip_string(&mut self) -> Result<bool, ScanError> {
         let bytes = self.bytes();
         self.at += 1;
         let mut plain = true;
         loop {
-            // Most strings are short, and escapes come together: continuing byte by byte costs less than setting up a wide
+            // Most strings are short, and escapes come together: continuing word by word costs less than setting up a wide
             // search.
-            for _ in 0..16 {
-                match bytes.get(self.at).ok_or(ScanError::Syntax)? {
-                    b'"' => {
+            for _ in 0..8 {
+                let rest = bytes.get(self.at..).ok_or(ScanError::Syntax)?;
+                let len = match rest.first_chunk() {
+                    Some(word) => plain_len_of_word(*word),
+                    None => plain_len(rest),
+                };
+                self.at += len;
+                match rest.get(len) {
+                    Some(b'"') => {
                         self.at += 1;
                         return Ok(plain);
                     }
-                    b'\\' => {
+                    Some(b'\\') => {
                         plain = false;
                         self.at += 2;
                     }
-                    _ => self.at += 1,
+                    Some(0..0x20) => {
+                        plain = false;
+                        self.at += 1;
+                    }
+                    _ => {}
                 }
             }
+            plain = false;
             let rest = bytes.get(self.at..).ok_or(ScanError::Syntax)?;
             self.at += memchr2(b'"', b'\\', rest).ok_or(ScanError::Syntax)?;
         }
@@ -348,6 +383,24 @@ mod tests {
                 let found = scanned(&text).unwrap();
                 assert_eq!(found[0].1, format!("\"{inner}\""));
                 assert_eq!(found[1], (inner.replace('\\', ""), "1".to_owned()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_special_byte_ends_the_plain_ones_whatever_surrounds_it() {
+        for len in 0..20 {
+            let plain = vec![b'!'; len];
+            assert_eq!(plain_len(&plain), len);
+            for (at, special) in (0..len).flat_map(|at| (0..=255).map(move |byte| (at, byte))) {
+                for around in [b'!', b'#', b']', b'[', 0x7f, 0x80, 0xff] {
+                    let mut bytes = vec![around; len];
+                    bytes[at] = special;
+                    bytes[len - 1] = if at == len - 1 { special } else { b'"' };
+                    let is_special = |byte: &u8| *byte < 0x20 || b"\"\\".contains(byte);
+                    let expected = bytes.iter().position(is_special).unwrap_or(len);
+                    assert_eq!(plain_len(&bytes), expected, "{bytes:?}");
+                }
             }
         }
     }
