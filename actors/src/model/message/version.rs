@@ -137,3 +137,82 @@ impl Message {
 fn quote_before(body: &[u8], at: usize) -> Option<usize> {
     Some(body.get(..at)?.iter().rposition(|byte| *byte == b'"')? + 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::now,
+        model::{
+            Addressing, Headers, MessageIds, NewMessage, ProjectId, SessionId, SessionName, SessionRecord,
+            StoredMessage, TraceContext,
+        },
+    };
+
+    const PAYLOAD_TEXT: &str = r#"{"payload":{},"headers":{"transform":"never"},"a":"\",\"headers\":"}"#;
+
+    fn message() -> Message {
+        let sender = SessionRecord {
+            name: Some(SessionName::parse("ali\",\"payload\":ce").unwrap()),
+            ..SessionRecord::unnamed()
+        };
+        let headers = Headers {
+            transform: Some(TransformRule::Lossless),
+            complement: serde_json::from_str(r#"{ "x": 1.0 }"#).unwrap(),
+            ..Headers::default()
+        };
+        let project = ProjectId::default_project();
+        let protocol = ("chat", "1.2.0-rc.1+b");
+        let draft = NewMessage::new(&project, &sender, Addressing::Direct, protocol, PAYLOAD_TEXT, &headers);
+        let draft = draft.with_trace(&TraceContext::recorded(7, 9, None));
+        draft.seal(
+            MessageIds::default().next(now()),
+            Some(SessionId::generate()),
+            now(),
+            true,
+        )
+    }
+
+    /// The message as another process reads it.
+    fn restored(message: &Message) -> Message {
+        Message::restore(StoredMessage {
+            id: message.id,
+            sender: message.sender,
+            origin: None,
+            recipient: message.recipient,
+            priority: message.priority,
+            ttl: None,
+            body: message.body().to_vec(),
+        })
+    }
+
+    #[test]
+    fn a_form_differs_in_version_payload_and_what_was_done() {
+        let own = message();
+        for sent in [restored(&own), own] {
+            let text = sent.text().unwrap();
+            assert_eq!((text.protocol_name, text.protocol_version), ("chat", "1.2.0-rc.1+b"));
+            assert_eq!(text.payload, PAYLOAD_TEXT);
+            let headers = sent.transform_headers();
+            assert_eq!(headers.transform, TransformRule::Lossless);
+            assert_eq!(headers.complement(), Some(r#"{ "x": 1.0 }"#), "as it was written");
+            let sent = Arc::new(sent);
+            let form = sent.in_version("2.0.0", r#"{"b":2}"#, r#"{"loss":[]}"#).unwrap();
+            let read = |message: &Message| {
+                let mut out = Vec::new();
+                message.write(&mut out, 3);
+                assert_eq!(out.len(), message.encoded_len(3));
+                serde_json::from_slice::<serde_json::Value>(&out).unwrap()
+            };
+            let mut expected = read(&sent);
+            expected["protocol_version"] = "2.0.0".into();
+            expected["payload"] = serde_json::json!({"b": 2});
+            expected["transformed"] = serde_json::json!({"loss": []});
+            assert_eq!(read(&form), expected);
+            assert_eq!(form.trace(), sent.trace());
+            assert_eq!(form.summary(), sent.summary());
+            assert!(form.is_form_of(&sent) && std::ptr::eq(form.as_sent(), &*sent));
+            assert_eq!(form.is_tracked(), sent.is_tracked());
+        }
+    }
+}
