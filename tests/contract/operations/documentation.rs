@@ -25,7 +25,7 @@ const NOT_PLAYED: &str = "<!-- not played: ";
 const PLAYED_WITH: &str = "<!-- played with: ";
 /// The number of blocks of all pages that may be left out.
 const NOT_PLAYED_LEN_MAX: usize = 12;
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "README.md",
     "docs/local.md",
     "docs/first-agent.md",
@@ -35,6 +35,7 @@ const PAGES: [&str; 9] = [
     "docs/clients.md",
     "docs/waking.md",
     "docs/api.md",
+    "docs/lenses.md",
 ];
 
 fn page(name: &str) -> String {
@@ -179,6 +180,21 @@ fn the_commands_of_the_rest_api_work_as_they_are_written() {
 #[test]
 fn the_commands_of_the_command_line_work_as_they_are_written() {
     Reader::run_page("docs/cli.md");
+}
+
+#[test]
+fn the_commands_of_an_upgrade_work_as_they_are_written() {
+    let printed = Reader::run_page("docs/lenses.md");
+    for expected in [
+        "has the name summary",
+        "MAY LOSE",
+        "/internal_note",
+        "by_lens",
+        r#""transformed":{"from":"2.0.0","to":"1.0.0","loss":["/priority"]"#,
+        "no longer spoken",
+    ] {
+        assert!(printed.contains(expected), "no {expected}: {printed}");
+    }
 }
 
 #[test]
