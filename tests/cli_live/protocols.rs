@@ -128,7 +128,7 @@ fn usage_counts_sessions_and_messages_of_each_version() {
         "/api/v1/protocols",
         &json!({"name": "note", "version": "3.0.0", "schema": second()}),
     );
-    assert!(usage(&[]).succeeds().contains("no longer spoken"));
+    assert!(usage(&[]).succeeds().contains("  not spoken"));
     let line = usage(&["--window=5s"]).fails_with(1);
     assert!(
         line.starts_with("invalid_argument: window: a time from 10s to 30d"),
@@ -153,6 +153,86 @@ fn a_payload_is_tried_in_another_version() {
     let line = run(broker.address, &other).fails_with(1);
     assert!(
         line.starts_with("incompatible_protocol: no lenses lead from note 1.0.0 to 2.0.0"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_lens_is_tried_registered_replaced_and_removed() {
+    let broker = broker_with(&[]);
+    let (schema, lens) = (File::with(&second()), File::with(&rename()));
+    let (schema, lens) = (schema.option("schema"), lens.option("lens"));
+    let of_lens = |verb: &str, words: &[&str]| {
+        let words = [&["protocols", "lens", verb, "note", "1.0.0", "2.0.0"], words].concat();
+        run(broker.address, &words)
+    };
+    let tried = of_lens("check", &[&schema, &lens]).succeeds();
+    assert!(
+        tried.starts_with("note 1.0.0 to 2.0.0: the lens holds; nothing is registered\n"),
+        "{tried}"
+    );
+    assert!(tried.contains("exact") && tried.contains("proved"), "{tried}");
+    assert_eq!(
+        objects(&run(broker.address, &["protocols", "note", "--json"]).succeeds()).len(),
+        1
+    );
+    let put = of_lens("put", &[&schema, &lens]).succeeds();
+    assert!(
+        put.starts_with("note 1.0.0 to 2.0.0: the lens is registered\n"),
+        "{put}"
+    );
+    let again = of_lens("put", &[&lens]).succeeds();
+    assert!(
+        again.starts_with("note 1.0.0 to 2.0.0: the lens was registered before\n"),
+        "{again}"
+    );
+    of_lens("check", &[&lens]).succeeds();
+    let shown = of_lens("show", &[]).succeeds();
+    assert!(
+        shown.contains("revision 1, direction both") && shown.contains(r#""op":"rename""#),
+        "{shown}"
+    );
+    assert_eq!(objects(&of_lens("show", &["--json"]).succeeds())[0]["ops"], rename());
+
+    let there = [
+        "protocols",
+        "try",
+        "note",
+        "1.0.0",
+        "2.0.0",
+        "--json",
+        r#"{"text": "hi"}"#,
+    ];
+    let there = objects(&run(broker.address, &there).succeeds()).remove(0);
+    assert_eq!(
+        (&there["payload"], &there["class"]),
+        (&json!({"body": "hi"}), &json!("exact"))
+    );
+    let diff = run(
+        broker.address,
+        &["protocols", "diff", "note", "1.0.0", "2.0.0", "--json"],
+    );
+    let exact = json!({"class": "exact", "steps": 1, "may_lose": []});
+    assert_eq!(
+        objects(&diff.stdout)[0]["by_lens"],
+        json!({"forward": exact, "backward": exact})
+    );
+    assert_eq!(diff.code, Some(3));
+
+    let line = of_lens("put", &[&lens, "--direction=forward"]).fails_with(1);
+    assert!(line.starts_with("protocol_exists: "), "{line}");
+    let replaced = of_lens("put", &[&lens, "--direction=forward", "--replace"]).succeeds();
+    assert!(replaced.contains("is registered as revision 2"), "{replaced}");
+    let line = of_lens(
+        "check",
+        &[&File::with(&json!([{"op": "drop", "path": "/no"}])).option("lens")],
+    )
+    .fails_with(1);
+    assert!(line.starts_with("invalid_lens: "), "{line}");
+    of_lens("remove", &[]).succeeds();
+    let line = of_lens("show", &[]).stderr;
+    assert!(
+        line.contains("no lens; mcp-broker protocols lens put registers one"),
         "{line}"
     );
 }

@@ -78,7 +78,8 @@ function Use({ name, version }) {
       { title: 'Highest for', render: ({ sessions }) => count(sessions.only) },
       { title: 'Sent', render: (row) => count(row.sent) },
       { title: 'Delivered', render: ({ delivered }) => `${count(delivered.as_sent)} as sent, ${count(delivered.transformed)} transformed` },
-      { title: 'State', render: (row) => row.retirable && html`<${Status} kind="idle" label="no longer spoken" />` },
+      { title: 'State', render: (row) => row.retirable && html`<${Status} kind="idle"
+        label=${row === data.versions.at(-1) ? 'not spoken' : 'no longer spoken'} />` },
     ]} />
     ${!data.complete && html`<p class="body faint">Not all is counted: messages since <${Time} at=${data.since} /> only.</p>`}`}<//><//>`;
 }

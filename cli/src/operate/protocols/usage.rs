@@ -75,7 +75,7 @@ fn described(context: &Context, usage: &ProtocolUsage) -> String {
         "LENSES",
         "STATE",
     ]);
-    for version in &usage.versions {
+    for (at, version) in usage.versions.iter().enumerate() {
         let numbers = [
             version.sessions.active as u64,
             version.sessions.kept as u64,
@@ -87,7 +87,11 @@ fn described(context: &Context, usage: &ProtocolUsage) -> String {
         .map(|number| number.to_string());
         let lenses: Vec<_> = version.lenses.iter().map(shown_lens).collect();
         let lenses = lenses.join(", ");
-        let state = if version.retirable { "no longer spoken" } else { "" };
+        let state = match (version.retirable, at + 1 == usage.versions.len()) {
+            (true, false) => "no longer spoken",
+            (true, true) => "not spoken",
+            (false, _) => "",
+        };
         let row = std::iter::once(version.version.as_str()).chain(numbers.iter().map(String::as_str));
         table.row(row.chain([lenses.as_str(), state]));
     }
