@@ -134,8 +134,10 @@ impl Frame {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::model::{Capabilities, Owner, SessionName, WakePreference};
+    use crate::model::{Owner, SessionName, WakePreference};
 
     fn completed(event: &StoreEvent) -> String {
         let from = ReplicaId::parse("0192f3a0-0000-7000-8000-000000000001").unwrap();
@@ -191,7 +193,7 @@ mod tests {
         let record = SessionRecord {
             id: session(),
             name: Some(SessionName::parse("alice \"the first\"").unwrap()),
-            capabilities: Capabilities::default(),
+            capabilities: Arc::default(),
             metadata: serde_json::Map::new(),
             aliases: Vec::new(),
             connected_at_ms: 5,

@@ -1,6 +1,6 @@
 //! The stored record of a session, its holder, and its presence status.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -33,8 +33,8 @@ pub struct SessionRecord {
     /// Further addresses, at most [`ALIASES_LEN_MAX`]. A name or alias belongs to one session of the project.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<SessionName>,
-    /// What the session declares it can do.
-    pub capabilities: Capabilities,
+    /// What the session declares it can do. The store and the directory share it.
+    pub capabilities: Arc<Capabilities>,
     /// Free data of the caller.
     pub metadata: Map<String, Value>,
     /// The time of the first registration, in milliseconds since the Unix epoch.
@@ -102,7 +102,7 @@ impl SessionRecord {
             id: SessionId::BROKER,
             name: Some(SessionName::of_broker()),
             aliases: Vec::new(),
-            capabilities: Capabilities::default(),
+            capabilities: Arc::default(),
             metadata: Map::new(),
             connected_at_ms: 0,
             owner: Owner::operator(),
@@ -225,7 +225,7 @@ impl SessionRecord {
         Self {
             id: SessionId::generate(),
             name: None,
-            capabilities: Capabilities::default(),
+            capabilities: Arc::default(),
             metadata: Map::new(),
             aliases: Vec::new(),
             connected_at_ms: 0,

@@ -102,11 +102,11 @@ impl PendingPuts {
 
 #[cfg(test)]
 mod tests {
-    use std::iter;
+    use std::{iter, sync::Arc};
 
     use super::*;
     use crate::{
-        model::{Capabilities, Holder, Owner, WakePreference},
+        model::{Holder, Owner, WakePreference},
         project::registration::Registration,
     };
 
@@ -114,7 +114,7 @@ mod tests {
         SessionRecord {
             id: SessionId::generate(),
             name: Some(SessionName::parse(name).unwrap()),
-            capabilities: Capabilities::default(),
+            capabilities: Arc::default(),
             metadata: serde_json::Map::new(),
             aliases: Vec::new(),
             connected_at_ms: 0,

@@ -250,7 +250,10 @@ impl Registration {
             id: before.id,
             aliases,
             name,
-            capabilities: self.capabilities.clone().unwrap_or_else(|| before.capabilities.clone()),
+            capabilities: self
+                .capabilities
+                .clone()
+                .map_or_else(|| Arc::clone(&before.capabilities), Arc::new),
             metadata: self.renewed_metadata(before),
             connected_at_ms: before.connected_at_ms,
             owner: self.owner.clone(),
@@ -283,7 +286,7 @@ impl Registration {
             id: SessionId::generate(),
             name: self.name.clone(),
             aliases: other_names(self.aliases.as_deref().unwrap_or_default(), self.name.as_ref()),
-            capabilities: self.capabilities.clone().unwrap_or_default(),
+            capabilities: Arc::new(self.capabilities.clone().unwrap_or_default()),
             metadata: self.metadata.clone().unwrap_or_default(),
             connected_at_ms: now_ms,
             owner: self.owner.clone(),

@@ -4,10 +4,7 @@ use std::{collections::HashSet, process::Command, sync::Arc};
 
 use actors::{
     clock::now,
-    model::{
-        Addressing, Capabilities, Headers, MessageIds, NewMessage, Owner, ProjectId, SessionId, SessionRecord,
-        WakePreference,
-    },
+    model::{Addressing, Headers, MessageIds, NewMessage, Owner, ProjectId, SessionId, SessionRecord, WakePreference},
     storage::{
         Acknowledge, Append, Audience, PutSession, Retention, Storage, StorageHealth,
         conformance::{CASES, EVENT_CASES, TIMED_CASES, run},
@@ -240,7 +237,7 @@ fn agent() -> SessionRecord {
     SessionRecord {
         id: SessionId::generate(),
         name: None,
-        capabilities: Capabilities::default(),
+        capabilities: Arc::default(),
         metadata: serde_json::Map::new(),
         aliases: Vec::new(),
         connected_at_ms: 1,

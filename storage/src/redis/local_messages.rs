@@ -113,8 +113,7 @@ mod tests {
     use actors::{
         clock::now,
         model::{
-            Addressing, Capabilities, Headers, MessageIds, NewMessage, Owner, ProjectId, SessionId, SessionRecord,
-            WakePreference,
+            Addressing, Headers, MessageIds, NewMessage, Owner, ProjectId, SessionId, SessionRecord, WakePreference,
         },
     };
 
@@ -128,7 +127,7 @@ mod tests {
         let sender = SessionRecord {
             id: SessionId::generate(),
             name: None,
-            capabilities: Capabilities::default(),
+            capabilities: Arc::default(),
             metadata: serde_json::Map::new(),
             aliases: Vec::new(),
             connected_at_ms: 0,

@@ -16,7 +16,7 @@ fn session(named: Option<&str>, key: &str) -> SessionRecord {
     SessionRecord {
         id: SessionId::generate(),
         name: named.map(name),
-        capabilities: Capabilities::default(),
+        capabilities: Arc::default(),
         metadata: Map::from_iter([("kept".to_owned(), Value::Bool(true))]),
         aliases: Vec::new(),
         connected_at_ms: 7,

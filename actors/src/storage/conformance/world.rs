@@ -12,8 +12,8 @@ use super::super::{
 use crate::{
     clock::Now,
     model::{
-        Addressing, BudgetFull, Capabilities, DeadLetter, DeadLetterReason, DeliveryStatus, Headers, Message,
-        MessageId, MessageIds, NewMessage, Owner, Priority, ProjectId, SessionId, SessionRecord, WakePreference,
+        Addressing, BudgetFull, DeadLetter, DeadLetterReason, DeliveryStatus, Headers, Message, MessageId, MessageIds,
+        NewMessage, Owner, Priority, ProjectId, SessionId, SessionRecord, WakePreference,
     },
 };
 
@@ -48,7 +48,7 @@ pub fn record(id: SessionId) -> SessionRecord {
     SessionRecord {
         id,
         name: None,
-        capabilities: Capabilities::default(),
+        capabilities: Arc::default(),
         metadata: Map::new(),
         aliases: Vec::new(),
         connected_at_ms: 1,

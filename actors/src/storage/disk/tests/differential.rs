@@ -8,8 +8,8 @@ use super::{SimulatedDisk, properties::Step};
 use crate::{
     clock::Now,
     model::{
-        Addressing, Capabilities, DeadLetterReason, EventKinds, Headers, MessageId, MessageIds, NewMessage, Owner,
-        ProjectEvent, ProjectId, SessionId, SessionName, SessionRecord, WakePreference,
+        Addressing, DeadLetterReason, EventKinds, Headers, MessageId, MessageIds, NewMessage, Owner, ProjectEvent,
+        ProjectId, SessionId, SessionName, SessionRecord, WakePreference,
     },
     storage::{
         Acknowledge, Append, Audience, Claim, DeadLetterQuery, Direction, EventPage, EventQuery, EventStart, Lease,
@@ -396,7 +396,7 @@ fn record(id: SessionId, at: usize) -> SessionRecord {
     SessionRecord {
         id,
         name: (at > 0).then(|| SessionName::parse(&format!("agent {at}")).unwrap()),
-        capabilities: Capabilities::default(),
+        capabilities: Arc::default(),
         metadata: serde_json::Map::new(),
         aliases: Vec::new(),
         connected_at_ms: 1,
