@@ -182,7 +182,7 @@ impl<'a, 'b> Comparison<'a, 'b, '_> {
                 if renamed.contains_key(name) || refers(&schemas) {
                     continue;
                 }
-                if let Some(twin) = added.iter().position(|to| is_twin(to)) {
+                if let Some(twin) = added.iter().position(is_twin) {
                     renamed.insert(*name, added.remove(twin));
                 }
             }

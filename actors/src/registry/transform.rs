@@ -20,7 +20,7 @@ impl Catalog {
         plan: &Plan,
         request: Request<'_>,
         budget: &WorkBudget,
-    ) -> Result<Transformed, TransformFailure> {
+    ) -> Result<Transformed, Box<TransformFailure>> {
         let versions = plan.versions();
         let (operations, checks) = (budget.part(TRANSFORM_WORK_MAX), budget.part(TRANSFORM_WORK_MAX));
         let mut fits = |at: usize, text: &str| {
@@ -30,10 +30,12 @@ impl Catalog {
         let (before, mut left) = (operations.remaining(), operations.remaining());
         let made = plan.apply(request, &mut left, &mut fits);
         budget.spend(before - left + before - checks.remaining());
-        made.map_err(|error| TransformFailure {
-            from: versions[0].clone(),
-            to: versions[versions.len() - 1].clone(),
-            reason: TransformReason::Fails(error),
+        made.map_err(|error| {
+            Box::new(TransformFailure {
+                from: versions[0].clone(),
+                to: versions[versions.len() - 1].clone(),
+                reason: TransformReason::Fails(error),
+            })
         })
     }
 }
@@ -101,7 +103,7 @@ mod tests {
         catalog
     }
 
-    fn transform(payload: &str, budget: &WorkBudget) -> Result<Transformed, TransformFailure> {
+    fn transform(payload: &str, budget: &WorkBudget) -> Result<Transformed, Box<TransformFailure>> {
         let catalog = catalog();
         let lenses = catalog.lenses("chat").unwrap();
         let plan = lenses
@@ -114,8 +116,8 @@ mod tests {
         catalog.transform("chat", &plan, request, budget)
     }
 
-    fn reason(result: Result<Transformed, TransformFailure>) -> TransformError {
-        match result.unwrap_err() {
+    fn reason(result: Result<Transformed, Box<TransformFailure>>) -> TransformError {
+        match *result.unwrap_err() {
             TransformFailure {
                 from,
                 to,

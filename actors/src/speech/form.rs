@@ -86,7 +86,8 @@ impl Form {
             complement: request.complement,
             wants_complement: request.wants_complement,
         };
-        let made = catalog.transform(request.protocol_name, plan, asked, budget)?;
+        let made = catalog.transform(request.protocol_name, plan, asked, budget);
+        let made = made.map_err(|failure| *failure)?;
         if rule == TransformRule::Lossless && !made.loss.is_empty() {
             return Err(TransformFailure {
                 from: versions[0].clone(),

@@ -78,17 +78,14 @@ impl ProjectHandle {
             wants_complement: true,
         };
         let transformed = self.0.catalog.transform(from.name(), &plan, wanted, work);
-        let transformed = transformed.and_then(|transformed| {
-            if transformed.payload.len() <= request.len_max {
-                return Ok(transformed);
-            }
-            Err(TransformFailure {
+        let transformed = transformed.map_err(BrokerError::TransformFailed)?;
+        if transformed.payload.len() > request.len_max {
+            return Err(BrokerError::TransformFailed(Box::new(TransformFailure {
                 from: from.record.version.clone(),
                 to: to.record.version.clone(),
                 reason: TransformReason::Fails(TransformError::TooLarge),
-            })
-        });
-        let transformed = transformed.map_err(|failure| BrokerError::TransformFailed(Box::new(failure)))?;
+            })));
+        }
         Ok(TransformedPayload { transformed, plan })
     }
 

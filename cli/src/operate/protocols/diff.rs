@@ -74,15 +74,14 @@ impl Job for Diff {
         let versions = registered(context, name)?;
         let old = version(&versions, name, from)?;
         let given = self.schema.as_deref().map(read_schema).transpose()?;
-        let (new, by_lens) = match &given {
-            Some(schema) => (schema, None),
-            None => {
-                let new = version(&versions, name, to)?;
-                let way = |from: &Version, to: &Version| path(&versions, from, to).map(|path| path.describe());
-                let (forward, backward) = (way(&old.version, &new.version), way(&new.version, &old.version));
-                let by_lens = (forward.is_some() || backward.is_some()).then_some(ByLens { forward, backward });
-                (&new.schema, by_lens)
-            }
+        let (new, by_lens) = if let Some(schema) = &given {
+            (schema, None)
+        } else {
+            let new = version(&versions, name, to)?;
+            let way = |from: &Version, to: &Version| path(&versions, from, to).map(|path| path.describe());
+            let (forward, backward) = (way(&old.version, &new.version), way(&new.version, &old.version));
+            let by_lens = (forward.is_some() || backward.is_some()).then_some(ByLens { forward, backward });
+            (&new.schema, by_lens)
         };
         let begun = Instant::now();
         let found = diff(&old.schema, new, &|| begun.elapsed() > COMPARE_MAX);

@@ -1,5 +1,7 @@
 //! `protocols usage`: who speaks which version of a protocol, and in which versions messages were sent.
 
+use std::fmt::Write as _;
+
 use clap::{Arg, ArgMatches, Command};
 use rest::protocols::{LensUsage, ProtocolUsage};
 
@@ -97,10 +99,8 @@ fn described(context: &Context, usage: &ProtocolUsage) -> String {
     }
     let mut text = context.output.table(&table);
     if !usage.complete {
-        text.push_str(&format!(
-            "\nNot all is counted: messages since {} only.\n",
-            context.output.time(&usage.since)
-        ));
+        let since = context.output.time(&usage.since);
+        let _ = writeln!(text, "\nNot all is counted: messages since {since} only.");
     }
     text
 }

@@ -92,7 +92,9 @@ impl ProjectHandle {
             read_max: COUNT_READ_MAX,
         });
         while let Some(events) = scan.next(self).await? {
-            events.into_iter().for_each(|event| tally.add(event));
+            for event in events {
+                tally.add(event);
+            }
         }
         let has_counted = scan.rest().is_none() && self.keeps_events().await?;
         let (presence, now) = (self.presence_timeouts(), now());
