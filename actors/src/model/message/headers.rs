@@ -1,6 +1,6 @@
 //! The headers of a message: what its sender says about it besides the payload.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -40,7 +40,12 @@ pub enum TransformRule {
     Never,
 }
 
-/// What an earlier transformation has lost: a JSON object, kept as it was written, whose inside is the broker's.
+/// How the name of the headers is written in an envelope, and otherwise.
+const HEADERS: &str = ",\"headers\":";
+const SPACED_HEADERS: &str = ", \"headers\":";
+
+/// What an earlier transformation has lost: a JSON object, kept as it was written, whose inside is the broker's. The headers of
+/// an envelope are found by the last place of their name, so a complement has that name in another spelling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complement(Box<str>);
 
@@ -61,7 +66,14 @@ impl Serialize for Complement {
 
 impl<'de> Deserialize<'de> for Complement {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(Box::<RawValue>::deserialize(deserializer)?.get().into()))
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        if !raw.get().starts_with('{') {
+            return Err(D::Error::custom(
+                "the complement is the object that a message had in `transformed`",
+            ));
+        }
+        // Not within a string: a quote there has a backslash before it.
+        Ok(Self(raw.get().replace(HEADERS, SPACED_HEADERS).into()))
     }
 }
 

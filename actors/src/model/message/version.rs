@@ -158,7 +158,7 @@ mod tests {
         };
         let headers = Headers {
             transform: Some(TransformRule::Lossless),
-            complement: serde_json::from_str(r#"{ "x": 1.0 }"#).unwrap(),
+            complement: serde_json::from_str(r#"{ "x": 1.0,"headers":{"hops":0} }"#).unwrap(),
             ..Headers::default()
         };
         let project = ProjectId::default_project();
@@ -211,7 +211,7 @@ mod tests {
             assert_eq!(read(&form), expected);
             assert_eq!(form.trace(), sent.trace());
             assert_eq!(form.summary(), sent.summary());
-            assert!(form.is_form_of(&sent) && std::ptr::eq(form.as_sent(), &*sent));
+            assert!(form.is_form_of(&sent) && std::ptr::eq(form.as_sent(), Arc::as_ptr(&sent)));
             assert_eq!(form.is_tracked(), sent.is_tracked());
         }
     }
