@@ -341,7 +341,7 @@ impl Router {
         } = submission;
         let id = self.ids.next(now);
         for form in forms.iter().flatten() {
-            FORMS.keep(id, Arc::clone(form));
+            FORMS.keep(id, draft.encoded_len(), Arc::clone(form));
         }
         let (recipient, to) = match target {
             Recipients::One(member) => (Some(member.record.id), ResolvedRecipients::One(member)),

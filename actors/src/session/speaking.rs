@@ -122,7 +122,11 @@ impl Speaking {
                 complement: headers.complement(),
                 wants_complement,
             };
-            let form = Form::make(&catalog, &request, &budget).map_err(|failure| failure.to_string())?;
+            let form = Form::make(&catalog, &request, &budget).map_err(|failure| match &message.origin {
+                None => failure.to_string(),
+                // Its sender may not know the versions of this project.
+                Some(_) => "the message could not be transformed for its recipient".to_owned(),
+            })?;
             Ok((form, budget.spent()))
         };
         let made = if sent.body().len() > ON_WORKER_BYTES_MAX {
@@ -137,7 +141,7 @@ impl Speaking {
         }
         let (form, spent) = made?;
         *work += spent;
-        FORMS.keep(sent.id, Arc::clone(&form));
+        FORMS.keep(sent.id, sent.body().len(), Arc::clone(&form));
         Ok(form)
     }
 }

@@ -138,11 +138,11 @@ impl Form {
         Arc::ptr_eq(&self.plan, plan)
     }
 
-    /// Bytes that it takes, with the message of a broadcast.
+    /// Bytes that it takes at most: it may hold the message of a broadcast, whose envelope has so many bytes, and the one that
+    /// is made of it.
     #[must_use]
-    pub fn bytes_len(&self) -> usize {
-        const ENVELOPE_BYTES: usize = 1024;
-        2 * (self.payload.len() + self.transformed.len()) + ENVELOPE_BYTES
+    pub const fn bytes_len(&self, envelope_len: usize) -> usize {
+        2 * (self.payload.len() + self.transformed.len() + envelope_len)
     }
 
     /// This message in this form. The recipients of a broadcast share one. None for an envelope that another build has

@@ -11,8 +11,8 @@ use super::Form;
 use crate::{locked::Locked, model::MessageId};
 
 /// Bytes of the forms of one shard: 32 MiB of the process.
-const SHARD_BYTES_MAX: usize = 2 * 1024 * 1024;
-const SHARDS: usize = 16;
+const SHARD_BYTES_MAX: usize = 8 * 1024 * 1024;
+const SHARDS: usize = 4;
 
 /// The forms of recent messages. The oldest are forgotten; they are made again when they are needed.
 #[derive(Debug)]
@@ -30,9 +30,9 @@ struct Shard {
 }
 
 impl Forms {
-    /// Keeps a form of this message.
-    pub fn keep(&self, message: MessageId, form: Arc<Form>) {
-        let bytes = form.bytes_len();
+    /// Keeps a form of this message, whose envelope has so many bytes.
+    pub fn keep(&self, message: MessageId, envelope_len: usize, form: Arc<Form>) {
+        let bytes = form.bytes_len(envelope_len);
         if bytes > SHARD_BYTES_MAX {
             return;
         }
