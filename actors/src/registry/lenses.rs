@@ -25,7 +25,8 @@ impl RegisteredLens {
     #[must_use]
     pub fn bytes_len(&self) -> usize {
         // A value takes some times its text.
-        self.compiled.bytes_len() + 4 * self.record.ops.to_string().len()
+        let text = serde_json::to_string(&*self.record).unwrap_or_default();
+        self.compiled.bytes_len() + 4 * text.len()
     }
 }
 
@@ -108,15 +109,22 @@ impl Lenses {
     /// declared. As long as the lenses are the same, the same versions get the same path.
     #[must_use]
     pub fn plan(&self, from: &Version, declared: &BTreeSet<Version>) -> Option<Arc<Plan>> {
-        let mut plans = self.plans.lock();
-        if let Some(known) = plans.by_version.get(from).and_then(|plans| plans.get(declared)) {
-            return known.clone();
-        }
-        if plans.len == PLANS_LEN_MAX {
-            *plans = Plans::default();
+        let known = |plans: &Plans| plans.by_version.get(from)?.get(declared).cloned();
+        if let Some(known) = known(&self.plans.lock()) {
+            return known;
         }
         let accepted: Vec<_> = declared.iter().cloned().collect();
-        let plan = Plan::find(&self.edges, from, &accepted).map(|plan| {
+        // Without the lock: it may take milliseconds.
+        let found = Plan::find(&self.edges, from, &accepted);
+        let mut plans = self.plans.lock();
+        if let Some(known) = known(&plans) {
+            return known;
+        }
+        if plans.len == PLANS_LEN_MAX {
+            plans.by_version.clear();
+            plans.len = 0;
+        }
+        let plan = found.map(|plan| {
             let path = plans.by_path.entry(plan.versions().to_vec());
             Arc::clone(path.or_insert_with(|| Arc::new(plan)))
         });

@@ -14,9 +14,11 @@ use crate::{
         ChangeLens, LENSES_INTO_VERSION_MAX, LensChange, LensChanged, LensCheck, LensOutcome, Lenses, Protocol,
         builtin, check_schema_bytes,
     },
-    storage::StoredLens,
+    storage::{StoredLens, Table},
 };
 
+/// Lenses of one protocol: a path through them is found within milliseconds.
+const LENSES_OF_PROTOCOL_MAX: usize = 128;
 /// How often a change of a lens is tried while others change the same lens.
 const TRIES_MAX: usize = 4;
 
@@ -251,6 +253,14 @@ impl ProjectHandle {
                     differs: vec!["lens"],
                 });
             }
+        } else if self
+            .lenses(name.as_str())
+            .is_some_and(|lenses| lenses.registered().len() >= LENSES_OF_PROTOCOL_MAX)
+        {
+            let text = format!(
+                "{name} has {LENSES_OF_PROTOCOL_MAX} lenses, its maximum: remove those of versions that are no longer spoken"
+            );
+            return Err(BrokerError::forbidden(text));
         } else if self.lenses_into(name, to) >= LENSES_INTO_VERSION_MAX {
             let text = format!(
                 "{name} {to} has lenses from {LENSES_INTO_VERSION_MAX} versions, its maximum: remove one, or write a lens into \
@@ -280,6 +290,9 @@ impl ProjectHandle {
         let verdict = |verdict: Option<lens::Verdict>| verdict.and_then(|verdict| serde_json::to_value(verdict).ok());
         record.forward = verdict(checked.forward);
         record.backward = verdict(checked.backward);
+        if serde_json::to_string(&record).unwrap_or_default().len() > Table::Lenses.text_bytes_max() {
+            return Err(BrokerError::forbidden(LENS_TOO_LARGE));
+        }
         Ok(PreparedLens::Checked {
             record: Arc::new(record),
             before,
