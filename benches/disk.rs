@@ -12,10 +12,7 @@ use std::{
 
 use actors::{
     clock::now,
-    model::{
-        Addressing, Capabilities, Headers, MessageIds, NewMessage, Owner, ProjectId, SessionId, SessionRecord,
-        WakePreference,
-    },
+    model::{Addressing, Headers, MessageIds, NewMessage, Owner, ProjectId, SessionId, SessionRecord, WakePreference},
     storage::{
         Acknowledge, Append, Audience, PutSession, Retention, Storage, Store, disk::DiskSettings, memory::MemoryStorage,
     },
@@ -90,7 +87,7 @@ fn session() -> SessionRecord {
     SessionRecord {
         id: SessionId::generate(),
         name: None,
-        capabilities: Capabilities::default(),
+        capabilities: Arc::default(),
         metadata: serde_json::Map::new(),
         aliases: Vec::new(),
         connected_at_ms: 1,

@@ -12,8 +12,7 @@ use std::{
 use actors::{
     clock::now,
     model::{
-        Addressing, Capabilities, Headers, MessageIds, NewMessage, ProjectId, SessionId, SessionName, SessionRecord,
-        WakePreference,
+        Addressing, Headers, MessageIds, NewMessage, ProjectId, SessionId, SessionName, SessionRecord, WakePreference,
     },
     registry::Schema,
     storage::{Acknowledge, Append, Audience, PutSession, Retention, Storage, Store, memory::MemoryStorage},
@@ -107,7 +106,7 @@ fn sender() -> SessionRecord {
     SessionRecord {
         id: SessionId::generate(),
         name: SessionName::parse("sender-000001").ok(),
-        capabilities: Capabilities::default(),
+        capabilities: Arc::default(),
         metadata: serde_json::Map::new(),
         aliases: Vec::new(),
         connected_at_ms: 0,

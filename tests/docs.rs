@@ -136,7 +136,7 @@ fn errors_table() -> String {
 }
 
 /// An error of each kind that a lens has.
-fn lens_errors() -> [BrokerError; 2] {
+fn lens_errors() -> [BrokerError; 4] {
     let text = |text: &str| text.to_owned();
     [
         BrokerError::LensNotFound {
@@ -150,6 +150,20 @@ fn lens_errors() -> [BrokerError; 2] {
             path: Some(text("/size")),
             direction: Some(Direction::Forward),
             example: Some(Example::Payload(Value::Null)),
+        })),
+        BrokerError::NoLens {
+            name: text("chat"),
+            from: Version::new(1, 0, 0),
+            to: Version::new(2, 0, 0),
+        },
+        BrokerError::TransformFailed(Box::new(TransformFailure {
+            from: Version::new(1, 0, 0),
+            to: Version::new(2, 0, 0),
+            reason: TransformReason::Fails(TransformError::CannotCarryOut {
+                op: 0,
+                path: text("/size").into(),
+                reason: "…",
+            }),
         })),
     ]
 }
@@ -189,20 +203,6 @@ fn errors() -> Vec<BrokerError> {
             speaks: Vec::new(),
             suggestions: vec![text("…")],
         },
-        BrokerError::NoLens {
-            name: text("chat"),
-            from: Version::new(1, 0, 0),
-            to: Version::new(2, 0, 0),
-        },
-        BrokerError::TransformFailed(Box::new(TransformFailure {
-            from: Version::new(1, 0, 0),
-            to: Version::new(2, 0, 0),
-            reason: TransformReason::Fails(TransformError::CannotCarryOut {
-                op: 0,
-                path: text("/size").into(),
-                reason: "…",
-            }),
-        })),
         BrokerError::QueueFull(BudgetFull::queue_messages(1000)),
         BrokerError::RecipientFull,
         BrokerError::RateLimited { retry_after: wait },

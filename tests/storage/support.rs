@@ -163,7 +163,7 @@ pub fn record(name: Option<&str>) -> SessionRecord {
     SessionRecord {
         id: SessionId::generate(),
         name: name.map(|name| actors::model::SessionName::parse(name).unwrap()),
-        capabilities: Capabilities::default(),
+        capabilities: Arc::new(Capabilities::default()),
         metadata: serde_json::Map::new(),
         aliases: Vec::new(),
         connected_at_ms: 1,

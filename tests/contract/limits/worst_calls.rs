@@ -121,23 +121,7 @@ fn worst_arguments(tool: &str) -> Vec<String> {
             format!(r#"{{"feature":{}}}"#, text(LARGE)),
             r#"{"limit":1000}"#.to_owned(),
         ],
-        "register_protocol" => vec![
-            format!(r#"{{"name":"worst","version":"1.0.0","schema":{{"enum":{words}}}}}"#),
-            format!(r#"{{"name":"worst","version":"1.0.0","schema":{{}},"metadata":{{"tags":{words}}}}}"#),
-            format!(r#"{{"name":"worst","version":{},"schema":{{}}}}"#, text(LARGE)),
-        ],
-        "discover_protocols" => vec![
-            format!(r#"{{"tags":{words}}}"#),
-            format!(r#"{{"version":"{}"}}"#, ">=1,".repeat(LARGE / 4)),
-        ],
-        "transform_message" => {
-            let note = |more: &str| {
-                format!(
-                    r#"{{"protocol_name":"note","from_version":"1.0.0","to_version":"1.0.0","payload":{{"text":1,"more":{more}}}}}"#
-                )
-            };
-            vec![note(&list("1", LARGE)), note(&list("[]", LARGE)), note(&text(LARGE))]
-        }
+        "register_protocol" | "discover_protocols" | "transform_message" => worst_protocols(tool, &words),
         "negotiate_capabilities" => {
             let one = r#"{"name":"chat","version":">=1, <2"}"#;
             vec![
@@ -186,6 +170,29 @@ fn worst_arguments(tool: &str) -> Vec<String> {
         ],
         "clarify" | "get_answer" | "cancel_question" | "yap" | "permission_prompt" => worst_questions(tool, &words),
         _ => worst_administration(tool, &words),
+    }
+}
+
+/// The same for the tools about protocols.
+fn worst_protocols(tool: &str, words: &str) -> Vec<String> {
+    match tool {
+        "register_protocol" => vec![
+            format!(r#"{{"name":"worst","version":"1.0.0","schema":{{"enum":{words}}}}}"#),
+            format!(r#"{{"name":"worst","version":"1.0.0","schema":{{}},"metadata":{{"tags":{words}}}}}"#),
+            format!(r#"{{"name":"worst","version":{},"schema":{{}}}}"#, text(LARGE)),
+        ],
+        "discover_protocols" => vec![
+            format!(r#"{{"tags":{words}}}"#),
+            format!(r#"{{"version":"{}"}}"#, ">=1,".repeat(LARGE / 4)),
+        ],
+        _ => {
+            let note = |more: &str| {
+                format!(
+                    r#"{{"protocol_name":"note","from_version":"1.0.0","to_version":"1.0.0","payload":{{"text":1,"more":{more}}}}}"#
+                )
+            };
+            vec![note(&list("1", LARGE)), note(&list("[]", LARGE)), note(&text(LARGE))]
+        }
     }
 }
 
