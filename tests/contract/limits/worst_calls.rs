@@ -124,16 +124,13 @@ fn worst_arguments(tool: &str) -> Vec<String> {
         "register_protocol" | "discover_protocols" | "transform_message" => worst_protocols(tool, &words),
         "negotiate_capabilities" => {
             let one = r#"{"name":"chat","version":">=1, <2"}"#;
-            vec![
+            let call = |len| {
                 format!(
                     r#"{{"target_session_id":"bob","required_protocols":{}}}"#,
-                    list(one, 255 * 36)
-                ),
-                format!(
-                    r#"{{"target_session_id":"bob","required_protocols":{}}}"#,
-                    list(one, LARGE)
-                ),
-            ]
+                    list(one, len)
+                )
+            };
+            vec![call(255 * 36), call(LARGE)]
         }
         "compatibility_matrix" => vec![
             "{}".to_owned(),

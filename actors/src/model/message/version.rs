@@ -195,7 +195,11 @@ mod tests {
             assert_eq!(text.payload, PAYLOAD_TEXT);
             let headers = sent.transform_headers();
             assert_eq!(headers.transform, TransformRule::Lossless);
-            assert_eq!(headers.complement(), Some(r#"{ "x": 1.0 }"#), "as it was written");
+            assert_eq!(
+                headers.complement(),
+                Some(r#"{ "x": 1.0, "headers":{"hops":0} }"#),
+                "as it was written"
+            );
             let sent = Arc::new(sent);
             let form = sent.in_version("2.0.0", r#"{"b":2}"#, r#"{"loss":[]}"#).unwrap();
             let read = |message: &Message| {
