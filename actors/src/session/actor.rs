@@ -71,6 +71,8 @@ pub struct Session {
     /// Operations of the store. Their results are handled in the order in which they were begun, so that each says
     /// something newer of the inbox than the one before.
     ops: OrderedOps<Session>,
+    /// Counts how often everything leased was released.
+    releases: u64,
     /// The timer of the next [`Event::Ticked`].
     timer: Option<SpawnHandle>,
     /// Why connections are closed when the actor ends before the session does.
@@ -137,6 +139,7 @@ impl Session {
             mail_waiter: None,
             wake_timer: None,
             ops: OrderedOps::default(),
+            releases: 0,
             timer: None,
             close_reason: CloseReason::Failed,
             was_agent_active: false,

@@ -16,6 +16,22 @@ use crate::{
     trace::ending_with,
 };
 
+/// When a lease was begun. A lease of another time has ended, or is for another caller.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeaseTime {
+    claim: Option<Claim>,
+    releases: u64,
+    attachment: Option<u64>,
+    incarnation: u32,
+}
+
+impl LeaseTime {
+    /// Whether what was leased then is still leased now, for the same caller or for another one.
+    pub fn is_leased(self, now: Self) -> bool {
+        (self.claim, self.releases) == (now.claim, now.releases)
+    }
+}
+
 impl Session {
     /// Gives an event to [`Ownership`](crate::session::ownership::Ownership) and carries out what follows.
     pub(super) fn apply_ownership(&mut self, event: Event, ctx: &mut Context<Self>) {
@@ -51,10 +67,21 @@ impl Session {
         self.apply_ownership(Event::Refused, ctx);
     }
 
+    /// The time of a lease that begins now.
+    pub(super) fn lease_time(&self) -> LeaseTime {
+        LeaseTime {
+            claim: self.ownership.claim(),
+            releases: self.releases,
+            attachment: self.state.attachment_number(),
+            incarnation: self.receives.incarnation(),
+        }
+    }
+
     /// Makes this replica the owner of the inbox. The store releases what is leased.
     pub(super) fn claim(&mut self, ctx: &mut Context<Self>) {
         let claim = Claim::generate();
         self.apply_ownership(Event::ClaimBegun { claim }, ctx);
+        self.releases += 1;
         self.receives.mark_released();
         self.push.claimed();
         let op = self
@@ -79,6 +106,7 @@ impl Session {
 
     /// Releases everything that is leased.
     pub(super) fn release_all(&mut self, ctx: &mut Context<Self>) {
+        self.releases += 1;
         self.receives.mark_released();
         self.push.released();
         let which = self.ownership.release_scope(self.settings.presence.disconnect_after);

@@ -5,13 +5,13 @@ use std::{future::ready, ops::Range, sync::Arc};
 
 use actix::{AsyncContext, Context, Handler};
 
-use super::{RETRY_DELAY, Session};
+use super::{RETRY_DELAY, Session, owning::LeaseTime};
 use crate::{
     clock::{Now, fine_ns, now},
     metrics::{METRICS, StoreOperation},
     model::{MessageId, Outcome, OutcomeKind},
     session::{DeliverPushed, ReadReservation, ownership::Retry, push::Start, speaking::Failed, state::Event},
-    storage::{Acknowledge, Delivery, Lease, PushedDelivery, StoreError},
+    storage::{Acknowledge, Delivery, Lease, PushedDelivery, Release, StoreError},
     supervise::Envelope,
     trace::{ActiveSpan, ending_with},
 };
@@ -26,13 +26,13 @@ impl Session {
         let Some((bytes, reservation)) = self.reserve() else {
             return self.finish_empty_drain(ctx);
         };
-        let attachment = self.state.attachment_number();
+        let (attachment, begun) = (self.state.attachment_number(), self.lease_time());
         let (claim, len) = (self.ownership.claim(), limit.min(LEASE_LEN_MAX));
         let op = self.store.lease(self.id, claim, len, bytes, now());
         let (op, failed) = self.speaking.translate(op);
         self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| {
             session.finish_drain(attachment, limit, lease, reservation, ctx);
-            session.give_up(failed, ctx);
+            session.give_up(failed, begun, ctx);
         });
     }
 
@@ -150,6 +150,7 @@ impl Session {
             return;
         };
         let Start { sync, from, limit } = self.push.start(claim, mode);
+        let begun = self.lease_time();
         let op = store.start_push(self.id, claim, limit, from);
         let (op, failed) = self.speaking.translate(op);
         self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| match lease {
@@ -164,7 +165,7 @@ impl Session {
                 }
                 session.shared.set_depth(lease.depth);
                 session.apply(Event::DepthChanged { depth: lease.depth }, ctx);
-                session.give_up(failed, ctx);
+                session.give_up(failed, begun, ctx);
             }
             Err(error) => {
                 tracing::warn!(session = %session.id, %error, "push cannot be started; retrying");
@@ -212,6 +213,7 @@ impl Handler<Envelope<DeliverPushed>> for Session {
             deliveries,
             ..Lease::default()
         };
+        let begun = self.lease_time();
         let (op, failed) = self.speaking.translate(Box::pin(ready(Ok(lease))));
         self.then(StoreOperation::Other, op, ctx, move |this, lease, ctx| {
             let pushed = PushedDelivery {
@@ -220,8 +222,11 @@ impl Handler<Envelope<DeliverPushed>> for Session {
                 deliveries: lease.unwrap_or_default().deliveries,
                 lease_numbers,
             };
+            let is_of_claim = this.ownership.claim() == Some(pushed.claim);
             this.deliver_pushed(pushed, ctx);
-            this.give_up(failed, ctx);
+            if is_of_claim {
+                this.give_up(failed, begun, ctx);
+            }
         });
     }
 }
@@ -253,15 +258,28 @@ impl Session {
         }
     }
 
-    /// Gives up messages that lenses could not transform, as if the recipient had rejected them.
-    pub(super) fn give_up(&mut self, failed: Option<Failed>, ctx: &mut Context<Self>) {
-        let Some(failed) = failed else { return };
-        for (message, reason) in std::mem::take(&mut *failed.lock()) {
+    /// Gives up messages that lenses could not transform, as if the recipient had rejected them. A lease that has ended
+    /// since it was begun gives up nothing: its messages may be leased again, to a recipient that could get them.
+    pub(super) fn give_up(&mut self, failed: Option<Failed>, begun: LeaseTime, ctx: &mut Context<Self>) {
+        let failed = failed.map(|failed| std::mem::take(&mut *failed.lock()));
+        let Some(failed) = failed.filter(|failed| !failed.is_empty()) else {
+            return;
+        };
+        let now = self.lease_time();
+        if begun != now {
+            if begun.is_leased(now) {
+                let ids = failed.into_iter().map(|(message, _)| message).collect();
+                self.release(Release::Ids(ids), ctx);
+            }
+            return;
+        }
+        for (message, reason) in failed {
             tracing::warn!(session = %self.id, %message, reason, "a message cannot be transformed: dead-lettered");
             let outcome = Outcome::new(OutcomeKind::TransformFailed, &reason);
             self.acknowledge(Acknowledge::Concluded(vec![message], outcome), None, ctx);
         }
     }
+
     /// Begins the spans of these deliveries, before the recipient can acknowledge them.
     pub(super) fn begin_spans(&self, deliveries: &[Delivery]) -> Vec<ActiveSpan> {
         let delivered = deliveries.iter().map(|delivery| (&*delivery.message, delivery.count));

@@ -49,6 +49,7 @@ impl Session {
         }
         self.receives.begin_read();
         self.waiters_changed(ctx);
+        let begun = self.lease_time();
         let op = self
             .store
             .lease_for_call(self.id, waiter.call.receipt(), limit, bytes_max, now());
@@ -61,7 +62,7 @@ impl Session {
                 Err(_) => session.push.stopped(),
             }
             session.finish_read(waiter, lease, ctx);
-            session.give_up(failed, ctx);
+            session.give_up(failed, begun, ctx);
             if session.receives.take_must_read_again() {
                 session.serve_waiters(ctx);
             }
