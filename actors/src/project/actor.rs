@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     pin::Pin,
-    sync::{Arc, OnceLock, atomic::AtomicBool},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -15,6 +15,7 @@ use super::{
     messages::{Child, ChildDown, CloseProject},
     pending_puts::PendingPuts,
     resync::{KnownSeq, Resync},
+    view::View,
 };
 use crate::{
     clock::now,
@@ -26,7 +27,7 @@ use crate::{
     model::{ActorKind, DeadLetterReason, ProjectEvent, ProjectId, SessionId},
     ops::{OrderedOps, then},
     policy::{ProjectPolicy, ProjectSettings},
-    registry::{Catalog, Refresh, RefreshCatalog, Registry},
+    registry::{Refresh, RefreshCatalog, Registry},
     session::{EndSession, KillSession, Member, SessionEnded},
     storage::{Op, Store, StoreError},
     supervise::{ActorMetrics, Address, Envelope},
@@ -46,7 +47,6 @@ pub struct Project {
     gateway: Arc<OnceLock<GatewayHandle>>,
     pub(super) store: Arc<dyn Store>,
     pub(super) directory: Arc<Directory>,
-    pub(super) catalog: Arc<Catalog>,
     pub(super) policy: Arc<ProjectPolicy>,
     /// Questions and yaps that may have changed, and askers that have ended, are reported to the desk here.
     pub(super) desk: Arc<DeskShared>,
@@ -67,8 +67,8 @@ pub struct Project {
     pub(super) frame_effects: OrderedOps<Project>,
     pub(super) resync: Resync,
     pub(super) known_seq: KnownSeq,
-    /// Frames were dropped because the mailbox was full, and a resync is on its way.
-    pub(super) frames_dropped: Arc<AtomicBool>,
+    /// What the sessions are started with. Its `known_seq` is that of this actor.
+    pub(super) view: Arc<View>,
     /// The project is closed, and ends with its last session.
     pub(super) closing: Option<oneshot::Sender<()>>,
     report_dead_letters: Box<dyn Fn() -> Reporting>,
@@ -93,13 +93,11 @@ pub(super) struct ProjectParts {
     pub gateway: Arc<OnceLock<GatewayHandle>>,
     pub store: Arc<dyn Store>,
     pub directory: Arc<Directory>,
-    pub catalog: Arc<Catalog>,
     pub policy: Arc<ProjectPolicy>,
     pub desk: Arc<DeskShared>,
     pub metrics: Arc<ActorMetrics>,
     pub counters: Arc<ProjectCounters>,
-    pub known_seq: KnownSeq,
-    pub frames_dropped: Arc<AtomicBool>,
+    pub view: Arc<View>,
     pub report_dead_letters: Box<dyn Fn() -> Reporting>,
     pub on_rollback: Box<dyn Fn()>,
     pub on_give_up: Box<dyn FnOnce()>,
@@ -116,13 +114,11 @@ impl Project {
             gateway,
             store,
             directory,
-            catalog,
             policy,
             desk,
             metrics,
             counters,
-            known_seq,
-            frames_dropped,
+            view,
             report_dead_letters,
             on_rollback,
             on_give_up,
@@ -135,7 +131,6 @@ impl Project {
             gateway,
             store,
             directory,
-            catalog,
             policy,
             desk,
             metrics,
@@ -148,8 +143,8 @@ impl Project {
             is_stopping: false,
             frame_effects: OrderedOps::default(),
             resync: Resync::default(),
-            known_seq,
-            frames_dropped,
+            known_seq: KnownSeq::clone(&view.known_seq),
+            view,
             closing: None,
             report_dead_letters,
             is_reporting: false,

@@ -14,6 +14,7 @@ mod reports;
 mod resync;
 mod sessions;
 mod start;
+mod view;
 
 pub use actor::Project;
 pub use handle::{

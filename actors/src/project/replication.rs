@@ -73,11 +73,12 @@ impl Project {
         }
         OrderedOps::then(|project: &mut Self| &mut project.frame_effects, effect, self, ctx, {
             move |project, done, ctx| {
-                drop(lenses);
                 match done {
                     Ok(()) => project.resync.frame_applied(seq, &project.known_seq),
                     Err(_) => project.request_resync(None, ctx),
                 }
+                // Last: what may not be delivered before a resync finds that it has begun.
+                drop(lenses);
             }
         });
     }
@@ -345,7 +346,7 @@ impl Handler<Envelope<RequestResync>> for Project {
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<RequestResync>, ctx: &mut Context<Self>) {
         // A frame that is dropped before this line was published before the resync reads the store.
-        self.frames_dropped.store(false, Ordering::Release);
+        self.view.frames_dropped.store(false, Ordering::Release);
         self.request_resync(message.done, ctx);
     }
 }

@@ -25,7 +25,6 @@ use crate::{
         SessionRecord, SessionStatus, id_of_sender,
     },
     ops::then,
-    registry::Catalog,
     session::{
         AgentInfo, Attach, Connection, Detach, EndSession, Member, Session, SessionSettings, SessionShared, Speaking,
     },
@@ -421,11 +420,7 @@ impl Project {
         let (project, store) = (self.address.clone(), Arc::clone(&self.store));
         let counters = Arc::clone(&self.counters);
         let ended = project.clone();
-        let directory = Arc::downgrade(&self.directory);
-        let speaking = Speaking::new(
-            Catalog::clone(&self.catalog),
-            Arc::new(move || directory.upgrade()?.by_id(id)),
-        );
+        let speaking = Speaking::new(id, Arc::clone(&self.view) as _);
         let address = supervise::start(
             Arc::clone(&metrics),
             self.settings.restarts,

@@ -10,6 +10,7 @@ use super::{
     messages::{Child, ChildDown, RefreshDirectory},
     projects::Projects,
     resync::KnownSeq,
+    view::View,
 };
 use crate::{
     clock::now,
@@ -22,7 +23,7 @@ use crate::{
     registry::{Catalog, Compiler, Registry},
     router::Router,
     storage::Store,
-    supervise::{self, ActorMetrics},
+    supervise::{self, ActorMetrics, Address},
 };
 
 impl Project {
@@ -43,26 +44,34 @@ impl Project {
         let (metrics, counters) = (ActorMetrics::new("project", id.as_str()), metrics::project(&id));
         let directory = Arc::new(Directory::new(settings.presence));
         let (catalog, compiler) = (Arc::<Catalog>::default(), Arc::<Compiler>::default());
-        let (known_seq, frames_dropped) = (KnownSeq::default(), Arc::<AtomicBool>::default());
         let (registry_address, gateway_cell) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
         let desk_shared = DeskShared::new(settings.desk.clone(), store.is_shared());
         let gave_up = recorded_give_up(Arc::clone(&store), on_give_up.clone());
+        let (known_seq, frames_dropped) = (KnownSeq::default(), Arc::<AtomicBool>::default());
+        let large_transforms = Arc::default();
+        let view = |project: &Address<Self>| View {
+            store: Arc::clone(&store),
+            project: project.clone(),
+            directory: Arc::downgrade(&directory),
+            catalog: Arc::clone(&catalog),
+            known_seq: KnownSeq::clone(&known_seq),
+            frames_dropped: Arc::clone(&frames_dropped),
+            large_transforms: Arc::clone(&large_transforms),
+        };
         let project = supervise::start(Arc::clone(&metrics), settings.restarts, gave_up, |address| {
             Self::new(ProjectParts {
                 id: id.clone(),
                 settings: settings.clone(),
-                address,
                 registry: Arc::clone(&registry_address),
                 gateway: Arc::clone(&gateway_cell),
                 store: Arc::clone(&store),
                 directory: Arc::clone(&directory),
-                catalog: Arc::clone(&catalog),
                 policy: Arc::clone(&policy),
                 desk: Arc::clone(&desk_shared),
                 metrics,
                 counters: Arc::clone(&counters),
-                known_seq: KnownSeq::clone(&known_seq),
-                frames_dropped: Arc::clone(&frames_dropped),
+                view: Arc::new(view(&address)),
+                address,
                 report_dead_letters: {
                     let (projects, id) = (Weak::clone(&projects), id.clone());
                     Box::new(move || {
@@ -118,6 +127,7 @@ impl Project {
         if let Some(gateway) = &gateway {
             let _ = gateway_cell.set(gateway.clone());
         }
+        let view = view(&project);
         ProjectHandle::new(Parts {
             id,
             settings,
@@ -134,8 +144,7 @@ impl Project {
             large_checks: Arc::default(),
             store,
             counters,
-            known_seq,
-            frames_dropped,
+            view,
             history_walks: Semaphore::new(WALKS_MAX),
             find_project: Box::new(move |id| projects.upgrade()?.get(id)),
         })

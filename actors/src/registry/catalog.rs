@@ -208,9 +208,9 @@ impl Catalog {
         ExpectedLenses(self.clone())
     }
 
-    /// Waits until the announced changes of lenses are in the catalog.
-    pub(crate) async fn until_lenses_are_read(&self) {
-        self.0.expected_lenses.until_zero().await;
+    /// Waits until the announced changes of lenses are in the catalog. False if that takes too long.
+    pub(crate) async fn until_lenses_are_read(&self) -> bool {
+        self.0.expected_lenses.until_zero().await
     }
 
     fn note_lenses(&self, index: &CatalogIndex) {

@@ -71,6 +71,8 @@ pub struct Session {
     /// Operations of the store. Their results are handled in the order in which they were begun, so that each says
     /// something newer of the inbox than the one before.
     ops: OrderedOps<Session>,
+    /// Pushed deliveries whose messages are being put into the versions of the session.
+    translating: usize,
     /// Counts how often everything leased was released.
     releases: u64,
     /// The timer of the next [`Event::Ticked`].
@@ -139,6 +141,7 @@ impl Session {
             mail_waiter: None,
             wake_timer: None,
             ops: OrderedOps::default(),
+            translating: 0,
             releases: 0,
             timer: None,
             close_reason: CloseReason::Failed,
@@ -383,6 +386,7 @@ impl Supervised for Session {
         self.known_attachment = None;
         self.wake_timer = None;
         self.ops = OrderedOps::default();
+        self.translating = 0;
         self.timer = None;
         self.store.record(ProjectEvent::restarted(ActorKind::Session), now());
         self.apply_ownership(ownership::Event::Panicked, ctx);

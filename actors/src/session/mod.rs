@@ -39,7 +39,7 @@ pub use messages::{
 pub use read_budget::{ReadBudget, ReadReservation, UNRESERVED_BYTES_MAX, UnboundedReads};
 pub use receive_call::{ReadAt, ReceiveCall, WriteInProgress};
 pub use shared::{AgentInfo, SessionShared};
-pub(crate) use speaking::Speaking;
+pub(crate) use speaking::{Speaking, SpokenProject};
 pub use state::{AckMode, PushMode};
 pub use wake_log::WakeLog;
 

@@ -1,17 +1,18 @@
 //! Puts leased messages into the versions that their recipient declares, before they leave for its client.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use lens::Plan;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 
 use super::Member;
 use crate::{
     locked::Locked,
-    model::{Message, MessageId},
+    model::{BrokerError, Message, MessageId, SessionId},
     registry::{Catalog, WorkBudget},
     speech::{FORMS, Form, FormRequest, Passage, wants_complement},
-    storage::{Lease, Op},
+    storage::{Delivery, Lease, Op, StoreError},
     trace::{ActiveSpan, Attribute},
 };
 
@@ -21,80 +22,171 @@ const ON_WORKER_BYTES_MAX: usize = 256 * 1024;
 static LARGE_TRANSFORMS: Semaphore = Semaphore::const_new(2);
 /// Work after which other tasks of the worker have a turn, in nanoseconds of the slowest case.
 const WORK_PER_TURN: u64 = 2_000_000;
+/// How often the messages of a lease are transformed while the session changes what it declares.
+const TRIES_MAX: usize = 4;
+/// The pause before a lease fails whose versions cannot be known: it is tried again at once.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Finds the session as the directory has it now.
-pub(crate) type FindMember = Arc<dyn Fn() -> Option<Arc<Member>> + Send + Sync>;
+/// The project of a session, as far as the versions of messages depend on it.
+pub(crate) trait SpokenProject: Send + Sync {
+    fn catalog(&self) -> &Catalog;
+    /// The session as the directory has it now.
+    fn member(&self, session: SessionId) -> Option<Arc<Member>>;
+    /// The store answers at once, and no other replica changes lenses.
+    fn answers_at_once(&self) -> bool;
+    /// Other replicas change lenses.
+    fn is_shared(&self) -> bool;
+    /// Changes of other replicas were missed and are not read yet.
+    fn is_behind(&self) -> bool;
+    /// Waits until every change is known that any replica made before the call.
+    fn until_current(&self) -> BoxFuture<'static, Result<(), BrokerError>>;
+    /// Held while a large message of the project is transformed.
+    fn large_transforms(&self) -> &Arc<Mutex<()>>;
+}
 
-/// Messages of a lease that could not be transformed, each with the reason.
-pub(super) type Failed = Arc<Locked<Vec<(MessageId, String)>>>;
+/// The messages of a lease that are not delivered.
+#[derive(Debug, Default)]
+pub(crate) struct Unspoken {
+    /// Those that could not be transformed, each with the reason.
+    pub failed: Vec<(MessageId, String)>,
+    /// All of a lease that failed because their versions cannot be known now. The store has leased them.
+    pub undecided: Vec<MessageId>,
+}
+
+/// Filled when the lease is answered.
+pub(crate) type Failed = Arc<Locked<Unspoken>>;
 
 /// What a session needs to put messages into its versions.
 #[derive(Clone)]
 pub(crate) struct Speaking {
-    catalog: Catalog,
-    find_member: FindMember,
+    session: SessionId,
+    project: Arc<dyn SpokenProject>,
+}
+
+/// The messages of a lease in the versions of a session, by their places in the lease.
+#[derive(Default)]
+struct Attempt {
+    forms: Vec<(usize, Arc<Message>)>,
+    failed: Vec<(usize, String)>,
+    /// The session cannot read a message, as far as this replica knows.
+    is_unreadable: bool,
 }
 
 impl Speaking {
-    pub fn new(catalog: Catalog, find_member: FindMember) -> Self {
-        Self { catalog, find_member }
+    pub fn new(session: SessionId, project: Arc<dyn SpokenProject>) -> Self {
+        Self { session, project }
     }
 
     /// A lease whose messages are in the versions that the session declares when it is answered. Those that cannot be are
-    /// left out, and listed: None in projects without lenses.
+    /// left out, and listed: None if there are none for certain.
     pub fn translate(&self, op: Op<Lease>) -> (Op<Lease>, Option<Failed>) {
-        if !self.catalog.has_lenses() {
+        if self.project.answers_at_once() && !self.project.catalog().has_lenses() {
             return (op, None);
         }
         let (speaking, failed) = (self.clone(), Failed::default());
         let list = Arc::clone(&failed);
         let translated = async move {
             let mut lease = op.await?;
-            if !lease.deliveries.is_empty() {
-                speaking.catalog.until_lenses_are_read().await;
-                speaking.put_in_versions(&mut lease, &list).await;
+            // Lenses may have come while the store was asked.
+            if !speaking.is_needed(&lease.deliveries) {
+                return Ok(lease);
+            }
+            if let Err(error) = speaking.put_in_versions(&mut lease, &list).await {
+                tokio::time::sleep(FAILURE_PAUSE).await;
+                let undecided = lease.deliveries.iter().map(|delivery| delivery.message.id);
+                list.lock().undecided = undecided.collect();
+                return Err(error);
             }
             Ok(lease)
         };
         (Box::pin(translated), Some(failed))
     }
 
-    /// Whether leases are to be translated: a project without lenses pays this branch.
-    pub fn is_needed(&self) -> bool {
-        self.catalog.has_lenses()
+    /// Whether messages are to be translated. A project without lenses pays this branch; on a shared store, messages that
+    /// the session cannot read may need a lens that another replica has just registered.
+    pub fn is_needed(&self, deliveries: &[Delivery]) -> bool {
+        if deliveries.is_empty() {
+            return false;
+        }
+        self.project.catalog().has_lenses() || self.project.is_shared() && self.is_any_unreadable(deliveries)
     }
 
-    async fn put_in_versions(&self, lease: &mut Lease, failed: &Failed) {
-        let Some(member) = (self.find_member)() else { return };
+    fn is_any_unreadable(&self, deliveries: &[Delivery]) -> bool {
+        let Some(member) = self.member() else { return false };
+        let capabilities = &member.record.capabilities;
+        let passage = |delivery: &Delivery| Passage::of(self.project.catalog(), capabilities, &delivery.message);
+        !capabilities.supported_protocols.is_empty()
+            && deliveries
+                .iter()
+                .any(|delivery| !matches!(passage(delivery), Passage::AsSent))
+    }
+
+    fn member(&self) -> Option<Arc<Member>> {
+        self.project.member(self.session)
+    }
+
+    /// Puts the messages of a lease into the versions of the session. What it could not read by the lenses that are known
+    /// here is decided by those of every replica.
+    ///
+    /// # Errors
+    /// The lenses cannot be read.
+    async fn put_in_versions(&self, lease: &mut Lease, list: &Failed) -> Result<(), StoreError> {
+        if !self.project.catalog().until_lenses_are_read().await {
+            return Err(StoreError::Unreachable("the lenses cannot be read".to_owned()));
+        }
+        if self.project.is_behind() {
+            self.become_current().await?;
+        }
+        let mut is_current = !self.project.is_shared();
+        for _ in 0..TRIES_MAX {
+            let Some(member) = self.member() else { return Ok(()) };
+            let attempt = self.attempt(&member, &lease.deliveries).await;
+            if !is_current && (attempt.is_unreadable || !attempt.failed.is_empty()) {
+                self.become_current().await?;
+                is_current = true;
+            } else if self.member().is_none_or(|now| declares_the_same(&now, &member)) {
+                list.lock().failed = attempt.apply(&mut lease.deliveries);
+                return Ok(());
+            }
+        }
+        let error = "the session changes its versions while its messages are transformed";
+        Err(StoreError::Unreachable(error.to_owned()))
+    }
+
+    async fn become_current(&self) -> Result<(), StoreError> {
+        let current = self.project.until_current().await;
+        current.map_err(|_| StoreError::Unreachable("the lenses of other replicas cannot be read".to_owned()))
+    }
+
+    async fn attempt(&self, member: &Member, leased: &[Delivery]) -> Attempt {
+        let mut attempt = Attempt::default();
         let capabilities = &member.record.capabilities;
         if capabilities.supported_protocols.is_empty() {
-            return;
+            return attempt;
         }
         let wants_complement = wants_complement(capabilities);
         let mut work = 0;
-        let leased = std::mem::take(&mut lease.deliveries);
-        lease.deliveries.reserve(leased.len());
-        for mut delivery in leased {
+        for (at, delivery) in leased.iter().enumerate() {
             let sent = &delivery.message;
-            let form = match Passage::of(&self.catalog, capabilities, sent) {
-                Passage::AsSent => Ok(None),
-                Passage::Kept(form) => Ok(Some(form)),
-                Passage::Make(plan) => self.make(plan, sent, wants_complement, &mut work).await.map(Some),
+            let form = match Passage::of(self.project.catalog(), capabilities, sent) {
+                Passage::AsSent => continue,
+                Passage::Unreadable => {
+                    attempt.is_unreadable = true;
+                    continue;
+                }
+                Passage::Kept(form) => Ok(form),
+                Passage::Make(plan) => self.make(plan, sent, wants_complement, &mut work).await,
             };
             match form {
-                Ok(form) => {
-                    if let Some(message) = form.and_then(|form| form.of_message(sent)) {
-                        delivery.message = message;
-                    }
-                    lease.deliveries.push(delivery);
-                }
-                Err(reason) => failed.lock().push((sent.id, reason)),
+                Ok(form) => attempt.forms.extend(form.of_message(sent).map(|message| (at, message))),
+                Err(reason) => attempt.failed.push((at, reason)),
             }
             if work > WORK_PER_TURN {
                 work = 0;
                 tokio::task::yield_now().await;
             }
         }
+        attempt
     }
 
     /// Transforms a message and keeps the form for its next delivery. The error is the note of the dead letter.
@@ -105,7 +197,7 @@ impl Speaking {
         wants_complement: bool,
         work: &mut u64,
     ) -> Result<Arc<Form>, String> {
-        let (catalog, message) = (self.catalog.clone(), Arc::clone(sent));
+        let (catalog, message) = (self.project.catalog().clone(), Arc::clone(sent));
         let mut span = ActiveSpan::transform(sent);
         if let Some(span) = &mut span {
             span.set("messaging.message.id", Attribute::Text(sent.id.to_string()));
@@ -130,7 +222,9 @@ impl Speaking {
             Ok((form, budget.spent()))
         };
         let made = if sent.body().len() > ON_WORKER_BYTES_MAX {
-            let _permit = LARGE_TRANSFORMS.acquire().await;
+            // Each project waits with one message at most, so that others need not wait for all of its messages.
+            let _own = self.project.large_transforms().lock().await;
+            let _all = LARGE_TRANSFORMS.acquire().await;
             let made = tokio::task::spawn_blocking(make).await;
             made.unwrap_or_else(|error| Err(error.to_string()))
         } else {
@@ -144,4 +238,32 @@ impl Speaking {
         FORMS.keep(sent.id, sent.body().len(), Arc::clone(&form));
         Ok(form)
     }
+}
+
+impl Attempt {
+    /// Puts the forms in their places and takes out what failed. Returns that.
+    fn apply(self, deliveries: &mut Vec<Delivery>) -> Vec<(MessageId, String)> {
+        for (at, message) in self.forms {
+            deliveries[at].message = message;
+        }
+        if self.failed.is_empty() {
+            return Vec::new();
+        }
+        let mut at = 0..;
+        let mut places = self.failed.iter().map(|(place, _)| *place).peekable();
+        let ids: Vec<_> = self
+            .failed
+            .iter()
+            .map(|(place, _)| deliveries[*place].message.id)
+            .collect();
+        deliveries.retain(|_| at.next() != places.peek().copied() || places.next().is_none());
+        ids.into_iter()
+            .zip(self.failed.into_iter().map(|(_, reason)| reason))
+            .collect()
+    }
+}
+
+/// Whether a session that registered again gets messages as before.
+fn declares_the_same(now: &Arc<Member>, before: &Arc<Member>) -> bool {
+    Arc::ptr_eq(now, before) || now.record.capabilities == before.record.capabilities
 }

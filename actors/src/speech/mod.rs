@@ -14,7 +14,7 @@ pub use forms::FORMS;
 
 use crate::{
     model::{Capabilities, Message, ProtocolName, TransformRule},
-    registry::{Catalog, Lenses},
+    registry::{Catalog, Lenses, builtin},
 };
 
 /// The feature of sessions that want to know what would restore a transformed payload.
@@ -71,6 +71,8 @@ pub fn wants_complement(capabilities: &Capabilities) -> bool {
 #[derive(Debug)]
 pub enum Passage {
     AsSent,
+    /// As it was sent, although the session cannot read it, as far as this replica knows.
+    Unreadable,
     /// The form that was made for an earlier delivery, or when it was sent.
     Kept(Arc<Form>),
     Make(Arc<Plan>),
@@ -81,18 +83,21 @@ impl Passage {
     /// delivered as it was sent: it was accepted when that was different.
     #[must_use]
     pub fn of(catalog: &Catalog, capabilities: &Capabilities, message: &Arc<Message>) -> Self {
-        let Some(text) = message.text() else {
-            return Self::AsSent;
-        };
-        let Some(lenses) = catalog.lenses(text.protocol_name) else {
+        let Some(text) = message.text().filter(|_| !capabilities.supported_protocols.is_empty()) else {
             return Self::AsSent;
         };
         let Some(protocol) = catalog.get(text.protocol_name, text.protocol_version) else {
-            return Self::AsSent;
+            return match builtin::by_name(text.protocol_name) {
+                Some(_) => Self::AsSent,
+                None => Self::Unreadable,
+            };
         };
         let sent = (&protocol.record.name, &protocol.record.version);
-        let Speech::By(plan) = Speech::of(sent, capabilities, Some(&lenses), TransformRule::Any) else {
-            return Self::AsSent;
+        let lenses = catalog.lenses(text.protocol_name);
+        let plan = match Speech::of(sent, capabilities, lenses.as_deref(), TransformRule::Any) {
+            Speech::AsSent => return Self::AsSent,
+            Speech::Refused => return Self::Unreadable,
+            Speech::By(plan) => plan,
         };
         if let Some(form) = FORMS.find(message.id, &plan, wants_complement(capabilities)) {
             return Self::Kept(form);

@@ -14,10 +14,10 @@ use actors::{
         BrokerError, Capabilities, CapabilityFilter, Complement, DeadLetterReason, DeliveryStatus, Headers, LensRecord,
         MessageId, OutcomeKind, ProtocolMetadata, ProtocolName, SessionName, TransformRule,
     },
-    project::{ProtocolDefinition, Registrant, Registration, SendRequest},
+    project::{LensDefinition, ProtocolDefinition, Registrant, Registration, SendRequest},
     registry::{Lenses, RegisteredLens},
     router::{RouteAnswer, Routed},
-    session::{AckMode, Member, PushMode, ReceiveMode},
+    session::{AckMode, Member, Nudge, PushMode, ReceiveMode},
     storage::Delivery,
 };
 use lens::{Direction, Lens};
@@ -25,6 +25,7 @@ use semver::Version;
 use serde_json::{Value, json};
 
 use crate::cross_project::{try_send, two_projects_in_memory};
+use crate::replicas::ReplicaPair;
 use crate::world::{ActorThread, MANUAL, RecordingConnection, World, envelope, local_submission, run, settings};
 
 const JOB: &str = "job";
@@ -93,6 +94,23 @@ async fn fleet() -> World {
     register_versions(&world).await;
     set_lenses(&world, &[1, 2, 3]);
     world
+}
+
+/// Registers the lens from version 1 to version 2.
+async fn register_lens(world: &World) {
+    let definition = LensDefinition {
+        from: version(1),
+        ops: operations(1),
+        direction: Direction::Both,
+        allow_loss: false,
+        replaces: false,
+    };
+    let by = Registrant {
+        is_admin: true,
+        ..Registrant::default()
+    };
+    let (name, to) = (JOB.to_owned(), version(2).to_string());
+    world.project.put_lens(name, to, &definition, &by).await.unwrap();
 }
 
 async fn register_versions(world: &World) {
@@ -496,5 +514,30 @@ fn the_lenses_of_the_recipients_project_decide_and_are_not_revealed() {
             panic!("{refused:?}")
         };
         assert!(speaks.is_empty() && suggestions.is_empty());
+    });
+}
+
+#[test]
+fn a_lens_that_another_replica_has_just_registered_is_used_although_its_frame_is_late() {
+    run(|| async {
+        let pair = ReplicaPair::new(settings()).await;
+        let (here, there) = (&pair.here, &pair.there);
+        register_versions(here).await;
+        there.project.wait_until_current().await.unwrap();
+        let bob = speaks(there, "bob", 2, &[], None).await;
+        let (listener, line) = listens(there, "carol", 2, MANUAL).await;
+        here.project.wait_until_current().await.unwrap();
+        let alice = speaks(here, "alice", 1, &[], None).await;
+        pair.hold_frames_there(true);
+        register_lens(here).await;
+        let payload = json!({"name": "dig"});
+        let job = job(1, &payload);
+        job.to(here, &alice, "bob").await;
+        let seen = takes(there, &bob, ReceiveMode::Manual).await;
+        assert_eq!(form(&seen[0]), json!(["2.0.0", {"title": "dig"}, [], []]));
+        let sent = job.to(here, &alice, "carol").await.result.message;
+        listener.address.report(Nudge { barrier: None });
+        line.sees(&[sent]).await;
+        assert_eq!(form(&read(&line.take_pushed()[0]))[1], json!({"title": "dig"}));
     });
 }

@@ -71,7 +71,7 @@ impl ProjectControl<'_> {
     /// the project's actor. When it is full, frames are dropped until a resync begins, which reads what they announced.
     pub fn apply_frame(self, frame: Frame, own: bool) {
         let parts = &self.0.0;
-        if parts.frames_dropped.load(Ordering::Acquire) {
+        if parts.view.frames_dropped.load(Ordering::Acquire) {
             METRICS.bridge_frames_dropped.increment();
             return;
         }
@@ -82,7 +82,7 @@ impl ProjectControl<'_> {
         if is_full {
             METRICS.bridge_frames_dropped.increment();
         }
-        if is_full && !parts.frames_dropped.swap(true, Ordering::AcqRel) {
+        if is_full && !parts.view.frames_dropped.swap(true, Ordering::AcqRel) {
             tracing::warn!(project = %parts.id, "too many frames wait; dropping them and resyncing");
             self.request_resync();
         }
@@ -175,11 +175,11 @@ mod tests {
             for seq in 0..2 * MAILBOX_LEN_MAX as u64 {
                 project.control().apply_frame(frame(seq), false);
             }
-            assert!(project.0.frames_dropped.load(Ordering::Acquire));
+            assert!(project.0.view.frames_dropped.load(Ordering::Acquire));
             let mailbox_len = project.observe().mailbox_len;
             assert_eq!(mailbox_len, MAILBOX_LEN_MAX + 1, "the frames and one request to resync");
-            let mut known = project.0.known_seq.subscribe();
-            while project.0.frames_dropped.load(Ordering::Acquire) {
+            let mut known = project.0.view.known_seq.subscribe();
+            while project.0.view.frames_dropped.load(Ordering::Acquire) {
                 sleep(Duration::from_millis(1)).await;
             }
             let last = 2 * MAILBOX_LEN_MAX as u64;

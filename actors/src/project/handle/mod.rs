@@ -18,10 +18,7 @@ mod sessions;
 mod speaking;
 mod transforming;
 
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{Mutex, Semaphore};
 
@@ -32,7 +29,7 @@ use crate::{
     metrics::ProjectCounters,
     model::{BrokerError, ProjectId, ProjectRecord},
     policy::{PolicyLimits, ProjectPolicy, ProjectSettings},
-    project::{actor::Project, resync::KnownSeq},
+    project::{actor::Project, view::View},
     registry::{Catalog, Compiler, Registry},
     router::Router,
     session::{CloseReason, Member},
@@ -79,9 +76,7 @@ pub(super) struct Parts {
     pub large_checks: Arc<Mutex<()>>,
     pub store: Arc<dyn Store>,
     pub counters: Arc<ProjectCounters>,
-    pub known_seq: KnownSeq,
-    /// Frames were dropped because the mailbox of the project's actor was full, and a resync is on its way.
-    pub frames_dropped: Arc<AtomicBool>,
+    pub view: View,
     pub find_project: FindProject,
     /// Permits of the walks over the event log that keep what they have counted.
     pub history_walks: Semaphore,

@@ -10,7 +10,13 @@ use crate::{
     clock::{Now, fine_ns, now},
     metrics::{METRICS, StoreOperation},
     model::{MessageId, Outcome, OutcomeKind},
-    session::{DeliverPushed, ReadReservation, ownership::Retry, push::Start, speaking::Failed, state::Event},
+    session::{
+        DeliverPushed, ReadReservation,
+        ownership::Retry,
+        push::Start,
+        speaking::{Failed, Unspoken},
+        state::Event,
+    },
     storage::{Acknowledge, Delivery, Lease, PushedDelivery, Release, StoreError},
     supervise::Envelope,
     trace::{ActiveSpan, ending_with},
@@ -171,6 +177,7 @@ impl Session {
                 tracing::warn!(session = %session.id, %error, "push cannot be started; retrying");
                 session.push.stopped();
                 session.retry_later(Retry::Lease, ctx);
+                session.give_up(failed, begun, ctx);
             }
         });
     }
@@ -200,9 +207,11 @@ impl Handler<Envelope<DeliverPushed>> for Session {
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<DeliverPushed>, ctx: &mut Context<Self>) {
         let DeliverPushed(pushed) = message;
-        if !self.speaking.is_needed() {
+        // Behind one that is being translated, the order is kept.
+        if self.translating == 0 && !self.speaking.is_needed(&pushed.deliveries) {
             return self.deliver_pushed(pushed, ctx);
         }
+        self.translating += 1;
         let PushedDelivery {
             session,
             claim,
@@ -216,17 +225,21 @@ impl Handler<Envelope<DeliverPushed>> for Session {
         let begun = self.lease_time();
         let (op, failed) = self.speaking.translate(Box::pin(ready(Ok(lease))));
         self.then(StoreOperation::Other, op, ctx, move |this, lease, ctx| {
-            let pushed = PushedDelivery {
-                session,
-                claim,
-                deliveries: lease.unwrap_or_default().deliveries,
-                lease_numbers,
-            };
-            let is_of_claim = this.ownership.claim() == Some(pushed.claim);
-            this.deliver_pushed(pushed, ctx);
-            if is_of_claim {
-                this.give_up(failed, begun, ctx);
+            this.translating -= 1;
+            if this.ownership.claim() != Some(claim) {
+                // What was leased under another claim is released.
+                return;
             }
+            if let Ok(Lease { deliveries, .. }) = lease {
+                let pushed = PushedDelivery {
+                    session,
+                    claim,
+                    deliveries,
+                    lease_numbers,
+                };
+                this.deliver_pushed(pushed, ctx);
+            }
+            this.give_up(failed, begun, ctx);
         });
     }
 }
@@ -261,17 +274,22 @@ impl Session {
     /// Gives up messages that lenses could not transform, as if the recipient had rejected them. A lease that has ended
     /// since it was begun gives up nothing: its messages may be leased again, to a recipient that could get them.
     pub(super) fn give_up(&mut self, failed: Option<Failed>, begun: LeaseTime, ctx: &mut Context<Self>) {
-        let failed = failed.map(|failed| std::mem::take(&mut *failed.lock()));
-        let Some(failed) = failed.filter(|failed| !failed.is_empty()) else {
+        let unspoken = failed.map(|failed| std::mem::take(&mut *failed.lock()));
+        let Unspoken { failed, undecided } = unspoken.unwrap_or_default();
+        if failed.is_empty() && undecided.is_empty() {
             return;
-        };
+        }
         let now = self.lease_time();
         if begun != now {
             if begun.is_leased(now) {
-                let ids = failed.into_iter().map(|(message, _)| message).collect();
-                self.release(Release::Ids(ids), ctx);
+                let failed = failed.into_iter().map(|(message, _)| message);
+                self.release(Release::Ids(failed.chain(undecided).collect()), ctx);
             }
             return;
+        }
+        if !undecided.is_empty() {
+            // With what was leased after them, so that the order is kept.
+            return self.release_all(ctx);
         }
         for (message, reason) in failed {
             tracing::warn!(session = %self.id, %message, reason, "a message cannot be transformed: dead-lettered");

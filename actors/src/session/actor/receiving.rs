@@ -61,6 +61,12 @@ impl Session {
                 // What it may have leased is released, which ends push.
                 Err(_) => session.push.stopped(),
             }
+            let undecided = failed
+                .as_ref()
+                .map(|failed| std::mem::take(&mut failed.lock().undecided));
+            if let Some(undecided) = undecided.filter(|ids| !ids.is_empty() && begun.is_leased(session.lease_time())) {
+                session.release(Release::Ids(undecided), ctx);
+            }
             session.finish_read(waiter, lease, ctx);
             session.give_up(failed, begun, ctx);
             if session.receives.take_must_read_again() {

@@ -41,6 +41,11 @@ impl ReplicaPair {
         self.here_connection.cut();
     }
 
+    /// The frames of the second replica wait, or come again.
+    pub fn hold_frames_there(&self, held: bool) {
+        self.there_connection.frames_held.send_replace(held);
+    }
+
     /// The second replica loses one of this many frames; 0: none.
     pub fn lose_frames_there(&self, one_in: usize) {
         self.there_connection.frame_filter.lose_one_in(one_in);

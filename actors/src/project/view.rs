@@ -1,0 +1,98 @@
+//! Whether this replica knows every change that other replicas have made to the project.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use tokio::sync::{Mutex, oneshot};
+
+use super::{actor::Project, messages::RequestResync, resync::KnownSeq};
+use crate::{
+    directory::Directory,
+    model::{BrokerError, SessionId},
+    registry::Catalog,
+    session::{Member, SpokenProject},
+    storage::Store,
+    supervise::Address,
+};
+
+/// The wait for a frame that is on its way, before the store is read instead.
+const FRAME_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The wait for a resync, which may have to queue behind another one.
+const RESYNC_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What this replica knows of a project, and whether that is current.
+pub(super) struct View {
+    pub store: Arc<dyn Store>,
+    pub project: Address<Project>,
+    pub directory: Weak<Directory>,
+    pub catalog: Arc<Catalog>,
+    pub known_seq: KnownSeq,
+    /// Frames were dropped because the mailbox of the project's actor was full, and a resync is on its way.
+    pub frames_dropped: Arc<AtomicBool>,
+    /// Held while a large message of the project is transformed.
+    pub large_transforms: Arc<Mutex<()>>,
+}
+
+impl View {
+    /// Waits until this replica knows every change that any replica made before the call.
+    ///
+    /// # Errors
+    /// `unavailable` when the store cannot tell, or takes too long.
+    pub fn until_current(&self) -> impl Future<Output = Result<(), BrokerError>> + Send + 'static {
+        let last_seq = self.store.replicated().map(|store| store.last_frame_seq());
+        let (mut known, project) = (self.known_seq.subscribe(), self.project.clone());
+        async move {
+            let Some(last_seq) = last_seq else { return Ok(()) };
+            let seq = last_seq.await?;
+            let arrived = known.wait_for(|known| *known >= Some(seq));
+            if tokio::time::timeout(FRAME_TIMEOUT, arrived).await.is_ok() {
+                return Ok(());
+            }
+            // The frame did not come: a resync that begins now includes the change.
+            let (done, resynced) = oneshot::channel();
+            project.report(RequestResync { done: Some(done) });
+            match tokio::time::timeout(RESYNC_TIMEOUT, resynced).await {
+                Ok(Ok(())) => Ok(()),
+                _ => Err(BrokerError::unavailable()),
+            }
+        }
+    }
+}
+
+impl SpokenProject for View {
+    fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    fn member(&self, session: SessionId) -> Option<Arc<Member>> {
+        self.directory.upgrade()?.by_id(session)
+    }
+
+    fn answers_at_once(&self) -> bool {
+        self.store.is_synchronous() && !self.store.is_shared()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
+    fn is_behind(&self) -> bool {
+        self.store.replicated().is_some()
+            && (self.frames_dropped.load(Ordering::Acquire) || self.known_seq.borrow().is_none())
+    }
+
+    fn until_current(&self) -> BoxFuture<'static, Result<(), BrokerError>> {
+        self.until_current().boxed()
+    }
+
+    fn large_transforms(&self) -> &Arc<Mutex<()>> {
+        &self.large_transforms
+    }
+}
