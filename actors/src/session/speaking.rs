@@ -1,6 +1,10 @@
 //! Puts leased messages into the versions that their recipient declares, before they leave for its client.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use lens::Plan;
@@ -228,7 +232,7 @@ impl Speaking {
             let made = tokio::task::spawn_blocking(make).await;
             made.unwrap_or_else(|error| Err(error.to_string()))
         } else {
-            make()
+            caught(make)
         };
         if let (Some(span), Err(_)) = (&mut span, &made) {
             span.fail("transform_failed");
@@ -263,7 +267,25 @@ impl Attempt {
     }
 }
 
+/// What `make` returns. A panic is an error of this message: other messages of the session go on.
+fn caught<T>(make: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let made = catch_unwind(AssertUnwindSafe(make));
+    made.unwrap_or_else(|_| Err("the transformation panicked".to_owned()))
+}
+
 /// Whether a session that registered again gets messages as before.
 fn declares_the_same(now: &Arc<Member>, before: &Arc<Member>) -> bool {
     Arc::ptr_eq(now, before) || now.record.capabilities == before.record.capabilities
+}
+
+#[cfg(test)]
+mod tests {
+    use super::caught;
+
+    #[test]
+    fn a_panic_is_an_error_of_its_message() {
+        assert_eq!(caught(|| Ok(1)), Ok(1));
+        let panicked: Result<(), _> = caught(|| panic!("a defect"));
+        assert_eq!(panicked, Err("the transformation panicked".to_owned()));
+    }
 }
