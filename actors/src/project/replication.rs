@@ -59,7 +59,8 @@ impl Project {
             StoreEvent::Protocol { name, version } if !own => {
                 effect = self.refresh_catalog(Refresh::Protocol(name, version));
             }
-            StoreEvent::Lenses(name) if !own => effect = self.refresh_catalog(Refresh::Lenses(name)),
+            // Its own as well: the answer of the store may have been lost.
+            StoreEvent::Lenses(name) => effect = self.refresh_catalog(Refresh::Lenses(name)),
             // A change of this replica is known when it is stored.
             StoreEvent::Question(question) if !own => self.desk.read_again(question),
             StoreEvent::Yaps(_) if !own => self.desk.yaps_released(),

@@ -78,6 +78,17 @@ impl LensKeeper {
     /// The store fails. It may have made the change then, and the other replicas may know it.
     pub async fn change(&self, change: LensChange) -> Result<LensChanged, StoreError> {
         let _changing = self.changing.lock().await;
+        let name = change.name().clone();
+        let changed = self.make_change(change).await;
+        if changed.is_err()
+            && let Err(error) = self.read_again(&name).await
+        {
+            tracing::warn!(%name, %error, "a lens may have been changed, and cannot be read");
+        }
+        changed
+    }
+
+    async fn make_change(&self, change: LensChange) -> Result<LensChanged, StoreError> {
         let (put, record, kind) = match change {
             LensChange::Put { record, before } => {
                 let kind = match before {
@@ -103,9 +114,13 @@ impl LensKeeper {
             change: kind,
         };
         self.store.record(event, now());
-        let records = self.store.lenses(Some(&record.name)).await?;
-        self.install(&record.name, records).await?;
+        self.read_again(&record.name).await?;
         Ok(LensChanged::Stored)
+    }
+
+    async fn read_again(&self, name: &ProtocolName) -> Result<(), StoreError> {
+        let records = self.store.lenses(Some(name)).await?;
+        self.install(name, records).await
     }
 
     /// Compiles the lenses of a protocol that are new, and has the catalog use them.

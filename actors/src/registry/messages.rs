@@ -109,6 +109,16 @@ pub(crate) enum LensChange {
     Remove(StoredLens),
 }
 
+impl LensChange {
+    /// The protocol.
+    pub fn name(&self) -> &ProtocolName {
+        match self {
+            Self::Put { record, .. } => &record.name,
+            Self::Remove(stored) => &stored.record.name,
+        }
+    }
+}
+
 /// The answer to a change of a lens.
 pub(crate) enum LensChanged {
     Stored,

@@ -75,7 +75,7 @@ impl ProjectControl<'_> {
             METRICS.bridge_frames_dropped.increment();
             return;
         }
-        let changes_lenses = !own && matches!(frame.event, StoreEvent::Lenses(_));
+        let changes_lenses = matches!(frame.event, StoreEvent::Lenses(_));
         // At once: messages that follow the frame may reach their sessions before the project's actor handles it.
         let lenses = changes_lenses.then(|| parts.catalog.expect_lenses());
         let is_full = parts.project.tell(ApplyFrame { frame, own, lenses }).is_err();

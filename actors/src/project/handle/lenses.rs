@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lens::Lens;
 use semver::Version;
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use super::ProjectHandle;
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     model::{BrokerError, KeyId, LensRecord, Owner, ProtocolName, ProtocolRecord, SessionId},
     registry::{
         ChangeLens, LENSES_INTO_VERSION_MAX, LensChange, LensChanged, LensCheck, LensOutcome, Lenses, Protocol,
-        builtin, check_schema_bytes,
+        Refresh, RefreshCatalog, builtin, check_schema_bytes,
     },
     storage::{StoredLens, Table},
 };
@@ -149,6 +150,8 @@ impl ProjectHandle {
         for _ in 0..TRIES_MAX {
             let outcome = prepared.outcome();
             let PreparedLens::Checked { record, before } = prepared else {
+                let LensRecord { name, from, to, .. } = &*outcome.record;
+                self.catch_up(name, from, to, Some(&outcome.record)).await?;
                 return Ok(outcome);
             };
             let change = LensChange::Put { record, before };
@@ -181,6 +184,7 @@ impl ProjectHandle {
         by.check_owns(&target.record)?;
         for _ in 0..TRIES_MAX {
             let Some(stored) = self.0.store.lens(name, from, to).await? else {
+                self.catch_up(name, from, to, None).await?;
                 return Err(BrokerError::LensNotFound {
                     name: name.to_string(),
                     from: from.to_string(),
@@ -214,6 +218,26 @@ impl ProjectHandle {
     /// The number of lenses.
     pub fn lenses_len(&self) -> usize {
         self.0.catalog.lenses_len()
+    }
+
+    /// Reads the lenses of a protocol again if the store has another one of these versions than the catalog: the answer to
+    /// the change may have been lost.
+    async fn catch_up(
+        &self,
+        name: &ProtocolName,
+        from: &Version,
+        to: &Version,
+        stored: Option<&LensRecord>,
+    ) -> Result<(), BrokerError> {
+        let lenses = self.lenses(name.as_str());
+        let known = lenses.as_ref().and_then(|lenses| lenses.of_pair(from, to));
+        if known.map(|known| &*known.record) == stored {
+            return Ok(());
+        }
+        let (done, is_read) = oneshot::channel();
+        let what = Refresh::Lenses(name.clone());
+        self.0.registry.report(RefreshCatalog { what, done });
+        is_read.await.map_err(|_| BrokerError::unavailable())
     }
 
     async fn change_lens(&self, change: LensChange) -> Result<LensChanged, BrokerError> {
