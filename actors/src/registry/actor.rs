@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use actix::{Actor, AsyncContext, Context, Handler, Supervised};
 
 use super::{
-    catalog::{Catalog, Protocol},
+    catalog::{Catalog, ExpectedLenses, Protocol},
     compiler::Compiler,
     lens_keeper::LensKeeper,
     messages::{ChangeLens, Refresh, RefreshCatalog, RegisterProtocol, RegisteredProtocol},
@@ -28,6 +28,8 @@ pub struct Registry {
     compiler: Arc<Compiler>,
     store: Arc<dyn Store>,
     lenses: Arc<LensKeeper>,
+    /// Deliveries wait until the stored lenses are loaded.
+    loading: Option<ExpectedLenses>,
     /// Bytes of the schemas that wait for the store; they count as if they were in the catalog.
     pending_bytes: usize,
 }
@@ -38,6 +40,7 @@ impl Registry {
         let lenses = LensKeeper::new(Arc::clone(&catalog), Arc::clone(&compiler), Arc::clone(&store));
         Self {
             lenses: Arc::new(lenses),
+            loading: Some(catalog.expect_lenses()),
             catalog,
             compiler,
             store,
@@ -67,8 +70,9 @@ impl Registry {
     fn load_lenses(&mut self, ctx: &mut Context<Self>) {
         let lenses = Arc::clone(&self.lenses);
         let op: Op<()> = Box::pin(async move { lenses.load().await });
-        then(op, self, ctx, |_, loaded, ctx| {
-            if let Err(error) = loaded {
+        then(op, self, ctx, |registry, loaded, ctx| match loaded {
+            Ok(()) => registry.loading = None,
+            Err(error) => {
                 tracing::warn!(%error, "lenses could not be loaded; retrying in 1 s");
                 ctx.run_later(Duration::from_secs(1), Self::load_lenses);
             }

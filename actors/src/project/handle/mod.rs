@@ -217,6 +217,12 @@ impl ProjectHandle {
         &self.0.catalog
     }
 
+    /// What is held while a large message is transformed, for a test that holds it up. Compiled in for tests only.
+    #[cfg(feature = "faults")]
+    pub fn large_transforms(&self) -> &Arc<Mutex<()>> {
+        &self.0.view.large_transforms
+    }
+
     /// The addresses of the project's actor, its registry and its router. Compiled in for tests only.
     #[cfg(feature = "faults")]
     pub fn actor_addresses(&self) -> (&Address<Project>, &Address<Registry>, &Address<Router>) {

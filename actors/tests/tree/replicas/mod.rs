@@ -72,7 +72,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     .await;
 }
 
-async fn await_session(of: &World, name: &str) {
+pub async fn await_session(of: &World, name: &str) {
     until("the session is known", || of.project.resolve(name).known().is_ok()).await;
 }
 
