@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use super::{
     actor::{Project, ProjectParts},
     handle::{Parts, ProjectHandle, WALKS_MAX},
-    messages::{Child, ChildDown, RefreshDirectory},
+    messages::{Child, ChildDown, RefreshDirectory, RequestResync},
     projects::Projects,
     resync::KnownSeq,
     view::View,
@@ -51,7 +51,10 @@ impl Project {
         let large_transforms = Arc::default();
         let view = |project: &Address<Self>| View {
             store: Arc::clone(&store),
-            project: project.clone(),
+            ask_for_resync: {
+                let project = project.clone();
+                Arc::new(move |done| project.report(RequestResync { done: Some(done) }))
+            },
             directory: Arc::downgrade(&directory),
             catalog: Arc::clone(&catalog),
             known_seq: KnownSeq::clone(&known_seq),

@@ -11,14 +11,13 @@ use std::{
 use futures_util::{FutureExt, future::BoxFuture};
 use tokio::sync::{Mutex, oneshot};
 
-use super::{actor::Project, messages::RequestResync, resync::KnownSeq};
+use super::resync::KnownSeq;
 use crate::{
     directory::Directory,
     model::{BrokerError, SessionId},
     registry::Catalog,
     session::{Member, SpokenProject},
     storage::Store,
-    supervise::Address,
 };
 
 /// The wait for a frame that is on its way, before the store is read instead.
@@ -27,10 +26,13 @@ const FRAME_TIMEOUT: Duration = Duration::from_millis(500);
 /// The wait for a resync, which may have to queue behind another one.
 const RESYNC_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Requests a resync; the sender gets a message when the view is complete.
+pub(super) type AskForResync = Arc<dyn Fn(oneshot::Sender<()>) + Send + Sync>;
+
 /// What this replica knows of a project, and whether that is current.
 pub(super) struct View {
     pub store: Arc<dyn Store>,
-    pub project: Address<Project>,
+    pub ask_for_resync: AskForResync,
     pub directory: Weak<Directory>,
     pub catalog: Arc<Catalog>,
     pub known_seq: KnownSeq,
@@ -47,7 +49,7 @@ impl View {
     /// `unavailable` when the store cannot tell, or takes too long.
     pub fn until_current(&self) -> impl Future<Output = Result<(), BrokerError>> + Send + 'static {
         let last_seq = self.store.replicated().map(|store| store.last_frame_seq());
-        let (mut known, project) = (self.known_seq.subscribe(), self.project.clone());
+        let (mut known, ask_for_resync) = (self.known_seq.subscribe(), Arc::clone(&self.ask_for_resync));
         async move {
             let Some(last_seq) = last_seq else { return Ok(()) };
             let seq = last_seq.await?;
@@ -57,7 +59,7 @@ impl View {
             }
             // The frame did not come: a resync that begins now includes the change.
             let (done, resynced) = oneshot::channel();
-            project.report(RequestResync { done: Some(done) });
+            ask_for_resync(done);
             match tokio::time::timeout(RESYNC_TIMEOUT, resynced).await {
                 Ok(Ok(())) => Ok(()),
                 _ => Err(BrokerError::unavailable()),

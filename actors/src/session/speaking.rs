@@ -267,7 +267,7 @@ impl Attempt {
     }
 }
 
-/// What `make` returns. A panic is an error of this message: other messages of the session go on.
+/// What `make` returns. A panic is an error of this message: the session delivers its other messages.
 fn caught<T>(make: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let made = catch_unwind(AssertUnwindSafe(make));
     made.unwrap_or_else(|_| Err("the transformation panicked".to_owned()))
