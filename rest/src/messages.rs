@@ -270,6 +270,22 @@ pub struct Transform {
     pub more: Option<bool>,
 }
 
+impl Transform {
+    /// The versions and the places, each in words.
+    fn details(&self) -> Vec<String> {
+        let mut details = Vec::new();
+        if let (Some(from), Some(to)) = (&self.from, &self.to) {
+            details.push(format!("transformed from {from} to {to}"));
+        }
+        for (word, places) in [("lost", Some(&self.loss)), ("made up", self.defaulted.as_ref())] {
+            if let Some(places) = places.filter(|places| !places.is_empty()) {
+                details.push(format!("{word} {}", places.join(" ")));
+            }
+        }
+        details
+    }
+}
+
 /// What the sender of a message may know of its recipient.
 #[answer]
 pub struct Recipient {
@@ -344,6 +360,10 @@ pub struct RecipientLife {
     #[absent]
     #[schema(max_length = 1000)]
     pub note: Option<String>,
+    /// What lenses did to it at the last delivery; absent for one as it was sent. A sender in another project sees `from` and
+    /// `loss` only.
+    #[absent]
+    pub transformed: Option<Transform>,
     /// In their order.
     #[serde(default)]
     pub events: Vec<LifeChange>,
@@ -375,13 +395,20 @@ pub struct LifeChange {
     #[absent]
     #[schema(format = "uuid")]
     pub from: Option<String>,
+    /// Of a delivery: what lenses did to the message. Absent for one as it was sent.
+    #[absent]
+    pub transformed: Option<Transform>,
 }
 
 impl LifeChange {
     /// What the event says besides its name.
     pub fn detail(&self) -> String {
         match (self.delivery, &self.reason, &self.from) {
-            (Some(delivery), _, _) => format!("delivery {delivery}"),
+            (Some(delivery), _, _) => {
+                let mut details = vec![format!("delivery {delivery}")];
+                details.extend(self.transformed.iter().flat_map(Transform::details));
+                details.join(", ")
+            }
             (None, Some(reason), _) => reason.clone(),
             (None, None, Some(from)) => format!("from {from}"),
             (None, None, None) => String::new(),

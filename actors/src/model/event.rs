@@ -1,6 +1,6 @@
 //! Events: what happened in a project, as its event log keeps it.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use semver::Version;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     AuditOutcome, DeadLetterReason, Headers, MessageId, ProjectId, ProtocolName, Question, QuestionId, SessionId,
-    SessionName,
+    SessionName, Transformed,
 };
 use crate::clock::rfc3339;
 
@@ -29,6 +29,14 @@ pub enum ProjectEvent {
         session: SessionId,
         /// How often it has been delivered to this recipient, this delivery included.
         delivery: u32,
+    },
+    /// Lenses transformed a message for a delivery that was recorded before.
+    Transformed {
+        message: MessageId,
+        session: SessionId,
+        /// The number of the delivery.
+        delivery: u32,
+        transformed: Arc<Transformed>,
     },
     /// The recipient acknowledged a message.
     Acknowledged { message: MessageId, session: SessionId },
@@ -129,6 +137,7 @@ impl ProjectEvent {
         match self {
             Self::Accepted(_) => EventKind::Accepted,
             Self::Delivered { .. } => EventKind::Delivered,
+            Self::Transformed { .. } => EventKind::Transformed,
             Self::Acknowledged { .. } => EventKind::Acknowledged,
             Self::Released { .. } => EventKind::Released,
             Self::DeadLettered { .. } => EventKind::DeadLettered,
@@ -206,6 +215,8 @@ named! {
         Question = 12 "question",
         /// [`ProjectEvent::Lens`].
         Lens = 13 "lens",
+        /// [`ProjectEvent::Transformed`].
+        Transformed = 14 "transformed",
     }
 }
 
@@ -313,6 +324,7 @@ impl EventKinds {
     pub const MESSAGES: Self = Self::of(&[
         EventKind::Accepted,
         EventKind::Delivered,
+        EventKind::Transformed,
         EventKind::Acknowledged,
         EventKind::Released,
         EventKind::DeadLettered,

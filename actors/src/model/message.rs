@@ -8,6 +8,7 @@ mod outcome;
 mod stored;
 mod summary;
 mod trace;
+mod transformed;
 mod version;
 
 use std::{
@@ -31,6 +32,7 @@ pub use ids::MessageIds;
 pub use outcome::{NOTE_CHARACTERS_MAX, Outcome, OutcomeKind};
 pub use stored::StoredMessageError;
 pub use summary::EnvelopeSummary;
+pub use transformed::Transformed;
 pub use version::{MessageText, TransformHeaders};
 
 use super::{MessageId, ProjectId, SessionId, SessionName, SessionRecord, TraceContext, UNSET_ID};
@@ -106,6 +108,8 @@ pub struct RecipientStatus {
     pub at_ms: u64,
     /// What the recipient said of it when it acknowledged or rejected it.
     pub outcome: Option<Arc<Outcome>>,
+    /// What lenses did to it at its last delivery; None for one as it was sent.
+    pub transformed: Option<Arc<Transformed>>,
 }
 
 /// A message that was given up for one recipient, kept with the reason until it is redriven.

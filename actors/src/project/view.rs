@@ -73,6 +73,10 @@ impl SpokenProject for View {
         &self.catalog
     }
 
+    fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
     fn member(&self, session: SessionId) -> Option<Arc<Member>> {
         self.directory.upgrade()?.by_id(session)
     }

@@ -12,11 +12,12 @@ use tokio::sync::{Mutex, Semaphore};
 
 use super::Member;
 use crate::{
+    clock::now,
     locked::Locked,
-    model::{BrokerError, Message, MessageId, SessionId},
+    model::{BrokerError, Message, MessageId, ProjectEvent, SessionId, Transformed},
     registry::{Catalog, WorkBudget},
     speech::{FORMS, Form, FormRequest, Passage, wants_complement},
-    storage::{Delivery, Lease, Op, StoreError},
+    storage::{Delivery, Lease, Op, Store, StoreError},
     trace::{ActiveSpan, Attribute},
 };
 
@@ -34,6 +35,7 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 /// The project of a session, as far as the versions of messages depend on it.
 pub(crate) trait SpokenProject: Send + Sync {
     fn catalog(&self) -> &Catalog;
+    fn store(&self) -> &Arc<dyn Store>;
     /// The session as the directory has it now.
     fn member(&self, session: SessionId) -> Option<Arc<Member>>;
     /// The store answers at once, and no other replica changes lenses.
@@ -70,7 +72,7 @@ pub(crate) struct Speaking {
 /// The messages of a lease in the versions of a session, by their places in the lease.
 #[derive(Default)]
 struct Attempt {
-    forms: Vec<(usize, Arc<Message>)>,
+    forms: Vec<(usize, Arc<Message>, Arc<Transformed>)>,
     failed: Vec<(usize, String)>,
     /// The session cannot read a message, as far as this replica knows.
     is_unreadable: bool,
@@ -149,12 +151,36 @@ impl Speaking {
                 self.become_current().await?;
                 is_current = true;
             } else if self.member().is_none_or(|now| declares_the_same(&now, &member)) {
+                self.note(&attempt, &lease.deliveries).await;
                 list.lock().failed = attempt.apply(&mut lease.deliveries);
                 return Ok(());
             }
         }
         let error = "the session changes its versions while its messages are transformed";
         Err(StoreError::Unreachable(error.to_owned()))
+    }
+
+    /// Keeps with the receipts, and in the event log, what the session is about to get. The delivery does not depend on it.
+    async fn note(&self, attempt: &Attempt, leased: &[Delivery]) {
+        if attempt.forms.is_empty() {
+            return;
+        }
+        let (store, now) = (self.project.store(), now());
+        let mut notes = Vec::with_capacity(attempt.forms.len());
+        for (at, _, transformed) in &attempt.forms {
+            let Delivery { message, count } = &leased[*at];
+            let event = ProjectEvent::Transformed {
+                message: message.id,
+                session: self.session,
+                delivery: *count,
+                transformed: Arc::clone(transformed),
+            };
+            store.record(event, now);
+            notes.push((message.id, Arc::clone(transformed)));
+        }
+        if let Err(error) = store.note_transformed(self.session, notes).await {
+            tracing::warn!(session = %self.session, %error, "the receipts do not say that messages were transformed");
+        }
     }
 
     async fn become_current(&self) -> Result<(), StoreError> {
@@ -182,7 +208,11 @@ impl Speaking {
                 Passage::Make(plan) => self.make(plan, sent, wants_complement, &mut work).await,
             };
             match form {
-                Ok(form) => attempt.forms.extend(form.of_message(sent).map(|message| (at, message))),
+                Ok(form) => {
+                    let message = form.of_message(sent);
+                    let made = message.map(|message| (at, message, Arc::clone(form.kept())));
+                    attempt.forms.extend(made);
+                }
                 Err(reason) => attempt.failed.push((at, reason)),
             }
             if work > WORK_PER_TURN {
@@ -247,7 +277,7 @@ impl Speaking {
 impl Attempt {
     /// Puts the forms in their places and takes out what failed. Returns that.
     fn apply(self, deliveries: &mut Vec<Delivery>) -> Vec<(MessageId, String)> {
-        for (at, message) in self.forms {
+        for (at, message, _) in self.forms {
             deliveries[at].message = message;
         }
         if self.failed.is_empty() {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::{
     clock::fine_ns,
     metrics::{METRICS, TransformResult},
-    model::{Message, TransformFailure, TransformReason, TransformRule},
+    model::{Message, TransformFailure, TransformReason, TransformRule, Transformed},
     registry::{Catalog, WorkBudget},
 };
 
@@ -27,6 +27,15 @@ pub struct Transformation {
     pub more: bool,
 }
 
+impl Transformation {
+    /// What receipts keep of it.
+    fn kept(&self) -> Transformed {
+        let list = |places: &Places| places.iter().map(ToString::to_string).collect();
+        let (loss, defaulted) = (list(&self.loss), list(&self.defaulted));
+        Transformed::new(self.from.clone(), self.to.clone(), loss, defaulted, self.more)
+    }
+}
+
 /// A payload in another version, and what its making did.
 #[derive(Debug)]
 pub struct Form {
@@ -36,6 +45,8 @@ pub struct Form {
     /// The member `transformed` of the envelope.
     transformed: String,
     transformation: Transformation,
+    /// The same, as receipts keep it.
+    kept: Arc<Transformed>,
     /// The message of a broadcast in this form, once it was delivered.
     broadcast: OnceLock<Arc<Message>>,
 }
@@ -115,6 +126,7 @@ impl Form {
             has_complement: request.wants_complement,
             payload: made.payload,
             transformed,
+            kept: Arc::new(transformation.kept()),
             transformation,
             broadcast: OnceLock::new(),
         })
@@ -124,6 +136,12 @@ impl Form {
     #[must_use]
     pub const fn transformation(&self) -> &Transformation {
         &self.transformation
+    }
+
+    /// What the receipt of a recipient keeps of it.
+    #[must_use]
+    pub const fn kept(&self) -> &Arc<Transformed> {
+        &self.kept
     }
 
     /// Whether it is what this path gives: another one has the same lenses no longer.

@@ -85,7 +85,9 @@ pub const CASES: &[Case] = cases! {
         an_outcome_is_kept_with_its_receipt
         each_recipient_of_a_broadcast_has_its_own_outcome
         a_rejected_message_becomes_a_dead_letter
-        a_message_that_cannot_be_transformed_becomes_a_dead_letter;
+        a_message_that_cannot_be_transformed_becomes_a_dead_letter
+        what_lenses_did_at_the_last_delivery_is_kept_with_the_receipt
+        each_recipient_of_a_broadcast_has_its_own_form;
     records:
         a_session_with_a_new_record_keeps_its_inbox
         a_removed_session_is_forgotten

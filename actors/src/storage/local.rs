@@ -17,7 +17,7 @@ use crate::{
     clock::Now,
     model::{
         DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, Question, QuestionContent, QuestionId,
-        RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
+        RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Transformed, Yap,
     },
 };
 
@@ -196,6 +196,11 @@ impl<C: Commit> TrackingStore for LocalStore<C> {
     fn message_statuses(&self, messages: Vec<MessageId>, now: Now) -> Op<Vec<Option<Vec<RecipientStatus>>>> {
         self.0
             .run(Need::Read, move |state| state.message_statuses(&messages, now))
+    }
+
+    fn note_transformed(&self, session: SessionId, messages: Vec<(MessageId, Arc<Transformed>)>) -> Op<()> {
+        self.0
+            .run(Need::Access, move |state| state.note_transformed(session, messages))
     }
 
     fn messages(&self, messages: Vec<MessageId>) -> Op<Vec<Option<Arc<Message>>>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::Op;
 use crate::{
     clock::Now,
-    model::{DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId},
+    model::{DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId, Transformed},
 };
 
 /// Receipts, idempotency keys and cross-project targets of a project.
@@ -13,6 +13,10 @@ pub trait TrackingStore {
     /// The status of each of these messages for each recipient; None for an unknown message, or one whose receipt is
     /// forgotten.
     fn message_statuses(&self, messages: Vec<MessageId>, now: Now) -> Op<Vec<Option<Vec<RecipientStatus>>>>;
+
+    /// Keeps with the receipts what lenses did to messages that this session has leased. The next lease of a message
+    /// forgets it. Does nothing for a message whose receipt is forgotten.
+    fn note_transformed(&self, session: SessionId, messages: Vec<(MessageId, Arc<Transformed>)>) -> Op<()>;
 
     /// Each of these messages if it waits, is leased or is a dead letter; None otherwise.
     fn messages(&self, messages: Vec<MessageId>) -> Op<Vec<Option<Arc<Message>>>>;

@@ -7,7 +7,8 @@ use actors::{
     clock::Now,
     model::{
         AuditEntry, AuditQuery, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProjectRecord, Question,
-        QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
+        QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Transformed,
+        Yap,
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Asked, Before, Claim, ClaimEpoch, ClaimStore, Claimed,
@@ -162,6 +163,7 @@ hooks! {
         {}
         fn update_send_result(sender: SessionId, key: String, outcome: SendResult) -> ();
         fn message_statuses(messages: Vec<MessageId>, now: Now) -> Vec<Option<Vec<RecipientStatus>>>;
+        fn note_transformed(session: SessionId, messages: Vec<(MessageId, Arc<Transformed>)>) -> ();
         fn messages(messages: Vec<MessageId>) -> Vec<Option<Arc<Message>>>;
         fn put_cross_project_target(message: MessageId, target: ProjectId) -> ();
         fn cross_project_target(message: MessageId) -> Option<ProjectId>;

@@ -136,6 +136,9 @@ pub fn recipient_json(recipient: &RecipientStatus) -> Value {
             entry["note"] = json!(outcome.note);
         }
     }
+    if let Some(transformed) = &recipient.transformed {
+        entry["transformed"] = json!(transformed);
+    }
     entry
 }
 

@@ -9,7 +9,7 @@ use actors::{
     clock::rfc3339_text,
     model::{
         AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, MessageId, Priority, ProtocolName, Scope,
-        SessionId,
+        SessionId, Transformed,
     },
     project::{LifeChange, ListedMessage, MessageFilter, MessageLife, ProjectHandle, RecipientLife, StatusFilter},
     storage::EventPosition,
@@ -333,6 +333,7 @@ fn recipient_view(project: &ProjectHandle, session: SessionId, life: &RecipientL
         _ => None,
     });
     let outcome = life.status.as_ref().and_then(|status| status.outcome.as_deref());
+    let transformed = life.status.as_ref().and_then(|status| status.transformed.as_deref());
     view::RecipientLife {
         session_id: session.to_string(),
         name: member.and_then(|member| member.record.name.as_ref().map(ToString::to_string)),
@@ -344,25 +345,41 @@ fn recipient_view(project: &ProjectHandle, session: SessionId, life: &RecipientL
             .map(|outcome| &*outcome.note)
             .filter(|note| !note.is_empty())
             .map(str::to_owned),
+        transformed: transformed.map(transform_view),
         events: life
             .changes
             .iter()
-            .map(|(at_ms, change)| change_view(*at_ms, *change))
+            .map(|(at_ms, change)| change_view(*at_ms, change))
             .collect(),
     }
 }
 
-fn change_view(at_ms: u64, change: LifeChange) -> view::LifeChange {
+fn transform_view(of: &Transformed) -> view::Transform {
+    view::Transform {
+        from: Some(of.from.to_string()),
+        to: of.to.as_ref().map(ToString::to_string),
+        loss: of.loss.clone(),
+        defaulted: of.defaulted.clone(),
+        more: of.more.then_some(true),
+        ..view::Transform::default()
+    }
+}
+
+fn change_view(at_ms: u64, change: &LifeChange) -> view::LifeChange {
     let mut view = view::LifeChange {
         at: rfc3339_text(at_ms),
         ..view::LifeChange::default()
     };
-    let event = match change {
+    let event = match *change {
         LifeChange::Queued => "queued",
         LifeChange::Released => "released",
         LifeChange::Acknowledged => "acknowledged",
-        LifeChange::Delivered { delivery } => {
+        LifeChange::Delivered {
+            delivery,
+            ref transformed,
+        } => {
             view.delivery = Some(delivery);
+            view.transformed = transformed.as_deref().map(transform_view);
             "delivered"
         }
         LifeChange::DeadLettered {

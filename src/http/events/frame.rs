@@ -63,6 +63,15 @@ fn data(event: &ProjectEvent, at: &str) -> Value {
             session,
             delivery,
         } => json!({"event": kind, "at": at, "message_id": message, "session_id": session, "delivery": delivery}),
+        ProjectEvent::Transformed {
+            message,
+            session,
+            delivery,
+            transformed,
+        } => json!({
+            "event": kind, "at": at, "message_id": message, "session_id": session, "delivery": delivery,
+            "transformed": transformed,
+        }),
         ProjectEvent::Acknowledged { message, session } | ProjectEvent::Released { message, session } => {
             json!({"event": kind, "at": at, "message_id": message, "session_id": session})
         }

@@ -111,6 +111,7 @@ impl Senders {
                 Parties::Message(accepted)
             }
             ProjectEvent::Delivered { message, session, .. }
+            | ProjectEvent::Transformed { message, session, .. }
             | ProjectEvent::Acknowledged { message, session }
             | ProjectEvent::Released { message, session }
             | ProjectEvent::DeadLettered { message, session, .. }

@@ -47,6 +47,7 @@ impl Topic {
         match kind {
             EventKind::Accepted
             | EventKind::Delivered
+            | EventKind::Transformed
             | EventKind::Acknowledged
             | EventKind::Released
             | EventKind::Redriven => Self::Message,
@@ -89,6 +90,8 @@ impl Topics {
 
     fn of(is_wanted: impl Fn(Topic) -> bool) -> Self {
         let is_shown = |kind: &&EventKind| match Topic::of(**kind) {
+            // Part of a delivery in the life of its message.
+            _ if **kind == EventKind::Transformed => false,
             Topic::Gap => true,
             Topic::Question => false,
             topic => is_wanted(topic),

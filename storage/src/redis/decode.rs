@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     bridge::DeliveryBatch,
-    model::{DeadLetter, Message, MessageId, Outcome, RecipientStatus, SessionId, SessionName},
+    model::{DeadLetter, Message, MessageId, Outcome, RecipientStatus, SessionId, SessionName, Transformed},
     storage::{
         Acknowledged, BlockedDeadLetter, Claim, DeadLetterPage, Delivery, Heartbeat, Lease, Peeked, PushedDelivery,
         PutOutcome, RedriveRefusal, Redriven, Released, StoreError, Unreported,
@@ -242,6 +242,7 @@ pub(super) fn statuses(reply: &mut Reply) -> Result<Vec<RecipientStatus>, StoreE
             status: reply::parse_status(&reply.bytes()?)?,
             at_ms: reply::parse_number(&reply.bytes()?)?,
             outcome: Outcome::from_bytes(&reply.bytes()?),
+            transformed: Transformed::from_text(&reply.bytes()?).map(Arc::new),
         });
     }
     Ok(statuses)

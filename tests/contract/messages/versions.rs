@@ -90,7 +90,9 @@ fn a_message_is_pushed_in_the_version_of_its_recipient_and_acknowledged() {
             (&pushed["message_id"], &pushed["headers"]),
             (&sent["message_id"], &json!({"priority": "high"}))
         );
-        alice.awaits_status(sent["message_id"].as_str().unwrap(), "acknowledged");
+        let id = sent["message_id"].as_str().unwrap();
+        alice.awaits_status(id, "acknowledged");
+        assert_eq!(alice.recipient_statuses(id)[0]["transformed"], told);
     }
     let back = bob.sends_task("3.0.0", json!({"title": "dug", "size": 7}), json!({}), "alice");
     assert_eq!(back["transform"], Value::Null, "alice declares nothing");
@@ -258,4 +260,89 @@ fn a_large_message_is_transformed_and_keeps_its_place() {
         .map(|message| message["payload"]["title"].as_str().unwrap())
         .collect();
     assert_eq!(titles, ["first", &large, "last"]);
+}
+
+#[test]
+fn the_sender_learns_what_its_recipient_got() {
+    let broker = Broker::secured();
+    let project = broker.project("team", &json!({}));
+    let alice = project.agent("alice");
+    registers_versions(&alice);
+    let mut bob = project.agent("bob");
+    let gets = |path: &str| {
+        let response = broker.rest(&project.key, "GET", &format!("/api/v1/{path}"), &Value::Null);
+        response.json()
+    };
+    let sent = alice.sends_task("3.0.0", json!({"title": "dig", "size": 9}), json!({}), "bob");
+    let id = sent["message_id"].as_str().unwrap();
+    let row = || alice.recipient_statuses(id).remove(0);
+    assert_eq!(
+        (&sent["transform"], &row()["transformed"]),
+        (&Value::Null, &Value::Null)
+    );
+    let forms = [
+        (
+            "1.0.0",
+            json!({"from": "3.0.0", "to": "1.0.0", "loss": ["/size"], "defaulted": []}),
+        ),
+        ("3.0.0", Value::Null),
+        (
+            "2.0.0",
+            json!({"from": "3.0.0", "to": "2.0.0", "loss": ["/size"], "defaulted": []}),
+        ),
+    ];
+    for (version, transformed) in &forms {
+        bob.speaks(version);
+        let seen = bob.reads(json!({"acknowledge": "manual", "wait_seconds": 20}));
+        assert_eq!(
+            (&seen[0]["protocol_version"], &seen[0]["transformed"]),
+            (&json!(version), transformed)
+        );
+        assert_eq!(
+            (&row()["status"], &row()["transformed"]),
+            (&json!("delivered"), transformed)
+        );
+        if *version != "2.0.0" {
+            bob.wire.disconnects();
+            alice.awaits_status(id, "queued");
+            bob = project.agent("bob");
+        }
+    }
+    bob.calls("acknowledge_messages", json!({"message_ids": [id], "outcome": "done"}));
+    let last = &forms[2].1;
+    assert_eq!((&row()["outcome"], &row()["transformed"]), (&json!("done"), last));
+    let life = eventually("the acknowledgement is in the history", || {
+        let life = gets(&format!("messages/{id}"));
+        let events = life["recipients"][0]["events"].as_array()?;
+        (events.last()?["event"] == "acknowledged").then(|| life["recipients"][0].clone())
+    });
+    assert_eq!(life["transformed"], *last);
+    let delivered = life["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|event| event["event"] == "delivered");
+    let in_log: Vec<_> = delivered.map(|event| &event["transformed"]).collect();
+    assert_eq!(in_log, forms.iter().map(|(_, form)| form).collect::<Vec<_>>());
+    let usage = gets("protocols/task?window=1h");
+    let copies = |at: usize| (&usage["versions"][at]["version"], &usage["versions"][at]["delivered"]);
+    // Deliveries after the first are no further copies.
+    assert_eq!(copies(0), (&json!("1.0.0"), &json!({"as_sent": 0, "transformed": 1})));
+    assert_eq!(copies(2), (&json!("3.0.0"), &json!({"as_sent": 0, "transformed": 0})));
+}
+
+#[test]
+fn a_sender_in_another_project_learns_only_what_was_lost() {
+    let broker = Broker::secured();
+    let [here, there] = broker.two_projects();
+    let (alice, bob) = (here.agent("alice"), there.agent("bob"));
+    registers_versions(&alice);
+    registers_versions(&bob);
+    bob.speaks("1.0.0");
+    let sent = alice.sends_task("3.0.0", json!({"title": "dig", "size": 9}), json!({}), "bob@there");
+    let shown = json!({"from": "3.0.0", "loss": ["/size"]});
+    assert_eq!(sent["transform"], shown);
+    bob.reads(json!({"wait_seconds": 20}));
+    let status = alice.recipient_statuses(sent["message_id"].as_str().unwrap());
+    assert_eq!(status[0]["transformed"], shown);
 }

@@ -21,7 +21,7 @@ use crate::{
     clock::now,
     model::{
         AcceptedMessage, BrokerError, DeadLetterReason, EventKind, EventKinds, LoggedRecipients, Message, MessageId,
-        Owner, ProjectEvent, RecipientStatus, SessionId,
+        Owner, ProjectEvent, RecipientStatus, SessionId, Transformed,
     },
     storage::{Direction, EventPage, EventPosition, EventQuery, EventStart, LoggedEvent},
 };
@@ -77,14 +77,23 @@ struct PageInProgress {
 }
 
 /// What happened to a message for one recipient.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LifeChange {
     Queued,
-    Delivered { delivery: u32 },
+    Delivered {
+        delivery: u32,
+        /// What lenses did to it for this delivery.
+        transformed: Option<Arc<Transformed>>,
+    },
     Released,
     Acknowledged,
-    DeadLettered { reason: DeadLetterReason, deliveries: u32 },
-    Redriven { from: SessionId },
+    DeadLettered {
+        reason: DeadLetterReason,
+        deliveries: u32,
+    },
+    Redriven {
+        from: SessionId,
+    },
 }
 
 /// The life of a message for one recipient.
@@ -356,7 +365,16 @@ impl MessageLife {
                 message: of,
                 session,
                 delivery,
-            } if of == message => (session, LifeChange::Delivered { delivery }),
+            } if of == message => {
+                let transformed = None;
+                (session, LifeChange::Delivered { delivery, transformed })
+            }
+            ProjectEvent::Transformed {
+                message: of,
+                session,
+                delivery,
+                transformed,
+            } if of == message => return self.note_transformed(session, delivery, transformed),
             ProjectEvent::Released { message: of, session } if of == message => (session, LifeChange::Released),
             ProjectEvent::Acknowledged { message: of, session } if of == message => (session, LifeChange::Acknowledged),
             ProjectEvent::DeadLettered {
@@ -375,6 +393,20 @@ impl MessageLife {
         if page.contains(&session) {
             let life = self.recipients.entry(session).or_default();
             life.changes.push((at_ms, change));
+        }
+    }
+
+    /// Adds what lenses did to the delivery that it belongs to.
+    fn note_transformed(&mut self, session: SessionId, number: u32, by_lenses: Arc<Transformed>) {
+        let Some(life) = self.recipients.get_mut(&session) else {
+            return;
+        };
+        let last = life.changes.iter_mut().rev().find_map(|(_, change)| match change {
+            LifeChange::Delivered { delivery, transformed } if *delivery == number => Some(transformed),
+            _ => None,
+        });
+        if let Some(transformed) = last {
+            *transformed = Some(by_lenses);
         }
     }
 

@@ -470,6 +470,10 @@ impl ProjectHandle {
         if let Some(recipients) = &mut known {
             // The first is the original recipient; others come from redrives in the other project.
             recipients.truncate(1);
+            for recipient in recipients {
+                let transformed = recipient.transformed.take();
+                recipient.transformed = transformed.map(|known| Arc::new(known.for_other_project()));
+            }
         }
         Ok(known)
     }

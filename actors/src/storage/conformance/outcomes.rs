@@ -1,6 +1,9 @@
-//! Outcomes: what a recipient says of a message is kept with its receipt, and a rejected message is a dead letter.
+//! What is kept with the receipt of a message: what its recipient says of it, and what lenses did to it. A rejected message
+//! is a dead letter.
 
 use std::sync::Arc;
+
+use semver::Version;
 
 use super::{
     super::{Acknowledge, Acknowledged, Storage},
@@ -8,6 +11,7 @@ use super::{
 };
 use crate::model::{
     DeadLetterReason, DeliveryStatus, Headers, MessageId, NOTE_CHARACTERS_MAX, Outcome, OutcomeKind, SessionId,
+    Transformed,
 };
 
 async fn concludes(world: &World, session: SessionId, ids: &[MessageId], outcome: &Arc<Outcome>) -> Acknowledged {
@@ -108,4 +112,82 @@ pub async fn a_message_that_cannot_be_transformed_becomes_a_dead_letter(storage:
     let failed = (world.bob, DeliveryStatus::DeadLettered(reason), Some(outcome));
     assert_eq!(outcomes(&world, sent[0]).await, [failed]);
     assert_eq!(world.leases(world.bob, 9).await, [sent[1]]);
+}
+
+fn transformed(to: u64, defaulted: &[&str]) -> Arc<Transformed> {
+    let defaulted = defaulted.iter().map(ToString::to_string).collect();
+    let (from, to) = (Version::new(1, 0, 0), Version::new(to, 0, 0));
+    Arc::new(Transformed::new(from, to, vec!["/a/*".to_owned()], defaulted, false))
+}
+
+impl World {
+    async fn notes(&self, session: SessionId, id: MessageId, transformed: &Arc<Transformed>) {
+        let notes = vec![(id, Arc::clone(transformed))];
+        done(self.store.note_transformed(session, notes)).await;
+    }
+
+    /// Of a message to one recipient.
+    async fn form(&self, id: MessageId) -> (DeliveryStatus, Option<Arc<Transformed>>) {
+        let statuses = done(self.store.message_status(id, self.now)).await.unwrap_or_default();
+        assert_eq!(statuses.len(), 1);
+        (statuses[0].status, statuses[0].transformed.clone())
+    }
+}
+
+pub async fn what_lenses_did_at_the_last_delivery_is_kept_with_the_receipt(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends_many(world.bob, 3).await;
+    world.leases(world.bob, 3).await;
+    let (first, second) = (transformed(2, &[]), transformed(3, &["/size"]));
+    let notes = sent.iter().map(|&id| (id, Arc::clone(&first))).collect();
+    done(world.store.note_transformed(world.bob, notes)).await;
+    let delivered = (DeliveryStatus::Delivered, Some(Arc::clone(&first)));
+    assert_eq!(world.form(sent[0]).await, delivered);
+    world.acknowledges(world.bob, &sent[..1]).await;
+    let outcome = Outcome::new(OutcomeKind::Done, "late");
+    concludes(&world, world.bob, &sent[1..2], &outcome).await;
+    let acknowledged = (DeliveryStatus::Acknowledged, Some(Arc::clone(&first)));
+    assert_eq!(world.form(sent[0]).await, acknowledged);
+    assert_eq!(world.form(sent[1]).await, acknowledged);
+    assert_eq!(outcomes(&world, sent[1]).await[0].2, Some(outcome));
+
+    // The next delivery is as sent, the one after it in another version.
+    world.releases_all(world.bob).await;
+    assert_eq!(world.form(sent[2]).await, (DeliveryStatus::Queued, Some(first)));
+    world.leases(world.bob, 1).await;
+    assert_eq!(world.form(sent[2]).await, (DeliveryStatus::Delivered, None));
+    world.releases_all(world.bob).await;
+    world.leases(world.bob, 1).await;
+    world.notes(world.bob, sent[2], &second).await;
+    let outcome = Outcome::new(OutcomeKind::Rejected, "");
+    concludes(&world, world.bob, &sent[2..], &outcome).await;
+    let rejected = DeliveryStatus::DeadLettered(DeadLetterReason::Rejected);
+    assert_eq!(world.form(sent[2]).await, (rejected, Some(second)));
+    done(world.store.redrive(vec![sent[2]], None, 10, world.now)).await;
+    assert_eq!(world.form(sent[2]).await, (DeliveryStatus::Queued, None));
+}
+
+pub async fn each_recipient_of_a_broadcast_has_its_own_form(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let append = world.broadcast(&[world.bob, world.carol, world.alice]);
+    let id = append.message.id;
+    world.append(append).await;
+    for session in [world.bob, world.carol, world.alice] {
+        world.leases(session, 1).await;
+    }
+    let (to_bob, to_carol) = (transformed(2, &[]), transformed(3, &["/size"]));
+    world.notes(world.bob, id, &to_bob).await;
+    world.notes(world.carol, id, &to_carol).await;
+    world.acknowledges(world.bob, &[id]).await;
+    let statuses = done(world.store.message_status(id, world.now))
+        .await
+        .unwrap_or_default();
+    let form = |session| {
+        let row = statuses.iter().find(|row| row.session == session);
+        row.and_then(|row| row.transformed.clone())
+    };
+    assert_eq!(
+        (form(world.bob), form(world.carol), form(world.alice)),
+        (Some(to_bob), Some(to_carol), None)
+    );
 }

@@ -15,7 +15,7 @@ use crate::{
     clock::Now,
     model::{
         AuditEntry, DeadLetter, Message, MessageId, ProjectId, ProjectRecord, Question, QuestionContent, QuestionId,
-        SessionName, StoredMessage,
+        SessionName, StoredMessage, Transformed,
     },
     storage::{
         StoreError, Table,
@@ -104,7 +104,8 @@ struct ProjectLoader {
     recorder: Recorder,
     bodies: IdMap<MessageId, Vec<u8>>,
     shared: IdMap<MessageId, Arc<Message>>,
-    deliveries: HashMap<ReceiptKey, u32>,
+    /// How often a message was delivered, and what lenses did to it at the last delivery.
+    deliveries: HashMap<ReceiptKey, (u32, Option<Arc<Transformed>>)>,
     contents: HashMap<QuestionId, Arc<QuestionContent>>,
 }
 
@@ -201,7 +202,9 @@ impl ProjectLoader {
                 self.bodies.insert(key.message()?, value.rest().to_vec());
             }
             kind::DELIVERIES => {
-                self.deliveries.insert(records::read_receipt_key(key)?, value.u32()?);
+                let (receipt, count) = (records::read_receipt_key(key)?, value.u32()?);
+                let transformed = records::read_transformed(value.rest())?;
+                self.deliveries.insert(receipt, (count, transformed));
             }
             kind::QUEUED => {
                 let receipt = records::read_receipt_key(key)?;
@@ -209,6 +212,7 @@ impl ProjectLoader {
                 let accepted_at_ms = value.u64()?;
                 let deadline_unix_ms = value.option(RecordReader::u64)?;
                 let message = self.message(records::read_message(&mut value)?)?;
+                let (deliveries, transformed) = self.deliveries.remove(&receipt).unwrap_or_default();
                 self.stored.queued.push(StoredEntry {
                     session,
                     seq,
@@ -216,7 +220,8 @@ impl ProjectLoader {
                     receipt,
                     accepted_at_ms,
                     deadline_unix_ms,
-                    deliveries: self.deliveries.remove(&receipt).unwrap_or(0),
+                    deliveries,
+                    transformed,
                 });
             }
             kind::RECEIPT => {

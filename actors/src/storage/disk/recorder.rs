@@ -166,6 +166,12 @@ impl Recorder {
         }
     }
 
+    fn put_delivery(&mut self, entry: &InboxEntry, transformed: &str) {
+        let key = records::receipt_key(self.space, kind::DELIVERIES, entry.receipt);
+        let writer = RecordWriter::with_capacity(4 + transformed.len()).u32(entry.deliveries);
+        self.put(key, writer.rest(transformed.as_bytes()).0);
+    }
+
     fn remove_queued(&mut self, entry: &InboxEntry) {
         self.remove(records::receipt_key(self.space, kind::QUEUED, entry.receipt));
         if entry.deliveries > 0 {
@@ -205,10 +211,8 @@ impl Journal for Recorder {
                 let value = records::write_message(writer, message).0;
                 self.put(records::receipt_key(space, kind::QUEUED, receipt), value);
             }
-            Change::MessageDelivered(entry) => {
-                let key = records::receipt_key(space, kind::DELIVERIES, entry.receipt);
-                self.put(key, entry.deliveries.to_be_bytes().to_vec());
-            }
+            Change::MessageDelivered(entry) => self.put_delivery(entry, ""),
+            Change::MessageTransformed(entry, transformed) => self.put_delivery(entry, &transformed.to_text()),
             Change::MessageRemoved(entry) => {
                 self.remove_queued(entry);
                 self.remove_body_reference(&entry.message);

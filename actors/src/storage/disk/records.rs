@@ -3,7 +3,7 @@
 //! A space is a number that a project has until it is cleared; [`SYSTEM_SPACE`] holds what belongs to no project. Kinds
 //! are ordered so that on reading back, a record follows those that it refers to.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     model::{
         DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, Priority, ProjectId,
-        RecipientStatus, SessionId, SessionName, SessionRecord, StoredMessage,
+        RecipientStatus, SessionId, SessionName, SessionRecord, StoredMessage, Transformed,
     },
     storage::{
         LastSign, SendResult, Table,
@@ -59,7 +59,7 @@ pub mod kind {
     pub const PROTOCOL: u8 = 11;
     /// The body of a message that several inboxes hold.
     pub const BODY: u8 = 12;
-    /// How often a message in an inbox has been delivered.
+    /// How often a message in an inbox has been delivered, and what lenses did to it at the last delivery.
     pub const DELIVERIES: u8 = 13;
     /// A message in an inbox.
     pub const QUEUED: u8 = 14;
@@ -358,6 +358,9 @@ fn read_status(reader: &mut RecordReader<'_>) -> Decoded<DeliveryStatus> {
     })
 }
 
+/// Precedes what lenses did to a message; it is the code of no outcome. Up to version 5 no receipt has it.
+const TRANSFORMED: u8 = b'T';
+
 /// The value of a final receipt.
 pub fn write_receipt(message: MessageId, entry: &RecipientStatus) -> Vec<u8> {
     let writer = RecordWriter::with_capacity(44)
@@ -365,6 +368,10 @@ pub fn write_receipt(message: MessageId, entry: &RecipientStatus) -> Vec<u8> {
         .session(entry.session)
         .u64(entry.at_ms);
     let writer = write_status(writer, entry.status);
+    let writer = match &entry.transformed {
+        Some(transformed) => writer.u8(TRANSFORMED).text(&transformed.to_text()),
+        None => writer,
+    };
     match &entry.outcome {
         Some(outcome) => writer.rest(&outcome.to_bytes()).0,
         None => writer.0,
@@ -380,6 +387,12 @@ pub fn read_receipt(reader: &mut RecordReader<'_>) -> Decoded<(MessageId, Recipi
     let session = reader.session()?;
     let at_ms = reader.u64()?;
     let status = read_status(reader)?;
+    let transformed = if reader.0.first() == Some(&TRANSFORMED) {
+        reader.u8()?;
+        read_transformed(reader.text()?.as_bytes())?
+    } else {
+        None
+    };
     let outcome = match reader.rest() {
         [] => None,
         bytes => Some(Outcome::from_bytes(bytes).ok_or_else(|| damaged("an outcome"))?),
@@ -389,8 +402,21 @@ pub fn read_receipt(reader: &mut RecordReader<'_>) -> Decoded<(MessageId, Recipi
         status,
         at_ms,
         outcome,
+        transformed,
     };
     Ok((message, entry))
+}
+
+/// Reads what lenses did to a message; nothing is None.
+///
+/// # Errors
+/// If it is damaged.
+pub fn read_transformed(text: &[u8]) -> Decoded<Option<Arc<Transformed>>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let transformed = Transformed::from_text(text).ok_or_else(|| damaged("a transformation"))?;
+    Ok(Some(Arc::new(transformed)))
 }
 
 /// The value of an idempotency key. A reservation has the nil id, which no message has, in place of the message id.

@@ -6,6 +6,8 @@
 
 mod writer;
 
+use std::sync::Arc;
+
 use semver::Version;
 use uuid::Uuid;
 
@@ -14,7 +16,7 @@ use self::writer::{FIXED_FIELDS_BYTES, FieldWriter, unzigzag, zigzag};
 use crate::model::{
     AcceptedMessage, ActorChange, ActorKind, AuditOutcome, DeadLetterReason, EventKind, LensChangeKind,
     LoggedRecipients, Message, MessageId, Priority, ProjectEvent, ProjectId, ProtocolName, QuestionChange, QuestionId,
-    SessionChange, SessionId, SessionMark, SessionName,
+    SessionChange, SessionId, SessionMark, SessionName, Transformed,
 };
 
 /// Bytes of the largest payload that the log keeps. A larger one is left out.
@@ -116,6 +118,15 @@ pub fn write_event(out: &mut Vec<u8>, time: RecordTime, event: &ProjectEvent) {
             session,
             delivery,
         } => fields.message(*message).session(*session).number((*delivery).into()),
+        ProjectEvent::Transformed {
+            message,
+            session,
+            delivery,
+            transformed,
+        } => {
+            let fields = fields.message(*message).session(*session).number((*delivery).into());
+            fields.text(transformed.to_text().as_bytes())
+        }
         ProjectEvent::Acknowledged { message, session } | ProjectEvent::Released { message, session } => {
             fields.message(*message).session(*session)
         }
@@ -378,6 +389,11 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.take(len)?).map_err(|_| DamagedLog)
     }
 
+    fn transformed(&mut self) -> Decoded<Arc<Transformed>> {
+        let transformed = Transformed::from_text(self.text()?.as_bytes());
+        transformed.map(Arc::new).ok_or(DamagedLog)
+    }
+
     fn event(&mut self, kind: EventKind, at_ms: u64) -> Decoded<ProjectEvent> {
         Ok(match kind {
             EventKind::Accepted => ProjectEvent::Accepted(Box::new(self.accepted(at_ms)?)),
@@ -385,6 +401,12 @@ impl<'a> Reader<'a> {
                 message: self.message()?,
                 session: self.session()?,
                 delivery: self.small_number()?,
+            },
+            EventKind::Transformed => ProjectEvent::Transformed {
+                message: self.message()?,
+                session: self.session()?,
+                delivery: self.small_number()?,
+                transformed: self.transformed()?,
             },
             EventKind::Acknowledged => ProjectEvent::Acknowledged {
                 message: self.message()?,

@@ -270,23 +270,25 @@ impl Inbox {
     /// True if the message of exactly this push is still here, waiting or leased.
     pub fn contains(&self, id: MessageId, priority: Priority, seq: u64) -> bool {
         let entry = match self.delivered.get(&id) {
-            Some(&Location::Leased(lease)) => self
-                .find_leased(lease)
-                .and_then(|at| self.leased[at].entry.as_ref())
-                .filter(|entry| entry.seq == seq),
+            Some(Location::Leased(_)) => self.leased(id).filter(|entry| entry.seq == seq),
             _ => self.find_waiting(priority, seq),
         };
         entry.is_some_and(|entry| entry.message.id == id)
+    }
+
+    /// The entry of a message that is leased.
+    pub fn leased(&self, id: MessageId) -> Option<&InboxEntry> {
+        match self.delivered.get(&id) {
+            Some(&Location::Leased(lease)) => self.leased[self.find_leased(lease)?].entry.as_ref(),
+            _ => None,
+        }
     }
 
     /// A message with the key of its receipt. Looks at one entry after the other, at most `search_max` of them, if the
     /// message is not in the order of the receipts: one that was redriven is not.
     pub fn find(&self, id: MessageId, receipt: ReceiptKey, search_max: &mut usize) -> Option<Arc<Message>> {
         let location = match self.delivered.get(&id) {
-            Some(&Location::Leased(lease)) => {
-                let entry = self.find_leased(lease).and_then(|at| self.leased[at].entry.as_ref());
-                return entry.map(|entry| Arc::clone(&entry.message));
-            }
+            Some(Location::Leased(_)) => return self.leased(id).map(|entry| Arc::clone(&entry.message)),
             Some(&Location::Requeued { priority, seq, .. }) => self.find_waiting(priority, seq),
             None => self.waiting.iter().find_map(|queue| {
                 let at = queue.binary_search_by_key(&receipt, |entry| entry.receipt).ok()?;

@@ -5,7 +5,7 @@ use crate::{
     clock::Now,
     model::{
         DeadLetter, Message, MessageId, ProjectId, Question, QuestionContent, QuestionId, RecipientStatus, SessionId,
-        SessionName, SessionRecord, ShownYap, Yap,
+        SessionName, SessionRecord, ShownYap, Transformed, Yap,
     },
     storage::{events::BlockHeader, records::Table, sessions::LastSign},
 };
@@ -50,6 +50,8 @@ pub enum Change<'a> {
     },
     /// A message was delivered once more.
     MessageDelivered(&'a InboxEntry),
+    /// Lenses transformed a message for the delivery that was reported last.
+    MessageTransformed(&'a InboxEntry, &'a Transformed),
     /// A message has left an inbox.
     MessageRemoved(&'a InboxEntry),
     /// A message was given up. `sequence` orders dead letters by the time at which that happened.

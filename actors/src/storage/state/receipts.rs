@@ -11,7 +11,7 @@ use super::{
     id_map::{IdMap, IdSet},
     journal::{Change, Journal},
 };
-use crate::model::{DeliveryStatus, MessageId, Outcome, RecipientStatus, SessionId};
+use crate::model::{DeliveryStatus, MessageId, Outcome, RecipientStatus, SessionId, Transformed};
 
 /// The receipts of a project.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Receipts {
     recent: ChunkedQueue<Receipt>,
     /// The number of the first receipt in `recent`.
     first_number: u64,
-    /// Entries in `recent`, over all receipts, and the room of their outcomes; at most `len_max` after each operation.
+    /// Entries in `recent`, over all receipts, and the room of what is kept with them; at most `len_max` after each operation.
     len: usize,
     len_max: usize,
     /// The number and the id of the last receipt whose id was greater than all ids before it in `recent`.
@@ -93,7 +93,7 @@ impl Receipts {
             Some(at) => {
                 let receipt = usize::try_from(at).ok().and_then(|at| self.recent.get_mut(at));
                 if let Some(entry) = receipt.and_then(|receipt| receipt.entries.get_mut(key.recipient_index)) {
-                    (entry.status, entry.at_ms) = (status, at_ms);
+                    self.len -= set_status(entry, status, at_ms);
                     if status.is_final() {
                         let message = id;
                         journal.record(Change::ReceiptFinal { key, message, entry });
@@ -117,6 +117,30 @@ impl Receipts {
         let message = id;
         journal.record(Change::ReceiptFinal { key, message, entry });
         self.evict(journal);
+    }
+
+    /// Adds what lenses did to a message to an entry whose status is not final. `id` is the id of the message.
+    pub fn set_transformed(
+        &mut self,
+        key: ReceiptKey,
+        id: MessageId,
+        transformed: Arc<Transformed>,
+        journal: &mut impl Journal,
+    ) {
+        let Some(at) = key.receipt.checked_sub(self.first_number) else {
+            let open = self.evicted_open.get_mut(&id).into_iter().flatten();
+            if let Some((_, entry)) = open.into_iter().find(|(known, _)| *known == key) {
+                entry.transformed = Some(transformed);
+            }
+            return;
+        };
+        let receipt = usize::try_from(at).ok().and_then(|at| self.recent.get_mut(at));
+        if let Some(entry) = receipt.and_then(|receipt| receipt.entries.get_mut(key.recipient_index)) {
+            self.len -= transformed_len(entry);
+            entry.transformed = Some(transformed);
+            self.len += transformed_len(entry);
+            self.evict(journal);
+        }
     }
 
     /// Prepares a message for a redrive to this session: reopens the session's entry or adds one. Returns its key.
@@ -277,7 +301,7 @@ impl Receipts {
             return;
         };
         if !status.is_final() {
-            (open[at].1.status, open[at].1.at_ms) = (status, at_ms);
+            set_status(&mut open[at].1, status, at_ms);
             return;
         }
         open.remove(at);
@@ -352,12 +376,31 @@ const fn queued(session: SessionId, at_ms: u64) -> RecipientStatus {
         status: DeliveryStatus::Queued,
         at_ms,
         outcome: None,
+        transformed: None,
     }
 }
 
-/// What an entry counts: itself, and the room of its outcome.
+/// Sets the status of an entry. A new delivery forgets what lenses did for the one before. Returns the room that this frees.
+fn set_status(entry: &mut RecipientStatus, status: DeliveryStatus, at_ms: u64) -> usize {
+    (entry.status, entry.at_ms) = (status, at_ms);
+    if status != DeliveryStatus::Delivered {
+        return 0;
+    }
+    let freed = transformed_len(entry);
+    entry.transformed = None;
+    freed
+}
+
+/// What an entry counts: itself, and the room of its outcome and of what lenses did.
 fn entry_len(entry: &RecipientStatus) -> usize {
-    1 + entry.outcome.as_ref().map_or(0, |outcome| outcome.receipts_len())
+    1 + entry.outcome.as_ref().map_or(0, |outcome| outcome.receipts_len()) + transformed_len(entry)
+}
+
+fn transformed_len(entry: &RecipientStatus) -> usize {
+    entry
+        .transformed
+        .as_ref()
+        .map_or(0, |transformed| transformed.receipts_len())
 }
 
 #[cfg(test)]

@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     clock::Now,
-    model::{DeadLetter, DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId, SessionRecord},
+    model::{
+        DeadLetter, DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId, SessionRecord,
+        Transformed,
+    },
     storage::sessions::LastSign,
 };
 
@@ -53,6 +56,8 @@ pub struct StoredEntry {
     /// When its time to live ends, in milliseconds since the Unix epoch.
     pub deadline_unix_ms: Option<u64>,
     pub deliveries: u32,
+    /// What lenses did to it at the last delivery.
+    pub transformed: Option<Arc<Transformed>>,
 }
 
 impl<J: Journal> ProjectState<J> {
@@ -164,6 +169,7 @@ impl StoredEntry {
             status: DeliveryStatus::Queued,
             at_ms: self.accepted_at_ms,
             outcome: None,
+            transformed: self.transformed.clone(),
         }
     }
 }

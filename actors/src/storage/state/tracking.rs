@@ -12,6 +12,7 @@ use crate::{
     metrics,
     model::{
         DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, RecipientStatus, SessionId, SessionRecord,
+        Transformed,
     },
     storage::dead_letters::{RedriveRefusal, Redriven},
 };
@@ -26,6 +27,22 @@ impl<J: Journal> ProjectState<J> {
         self.expire(now);
         let statuses = messages.iter().map(|message| self.ledger.receipts.get(*message));
         statuses.collect()
+    }
+
+    /// See [`TrackingStore::note_transformed`](crate::storage::TrackingStore::note_transformed).
+    pub fn note_transformed(&mut self, session: SessionId, messages: Vec<(MessageId, Arc<Transformed>)>) {
+        let Some(stored) = self.sessions.get(&session) else {
+            return;
+        };
+        for (message, transformed) in messages {
+            let Some(entry) = stored.inbox.leased(message) else {
+                continue;
+            };
+            let change = Change::MessageTransformed(entry, &transformed);
+            self.journal.record(change);
+            let receipts = &mut self.ledger.receipts;
+            receipts.set_transformed(entry.receipt, message, transformed, &mut self.journal);
+        }
     }
 
     /// See [`TrackingStore::messages`](crate::storage::TrackingStore::messages).

@@ -259,6 +259,7 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
                 "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected", "transform_failed"]},
                 "outcome": {"enum": OutcomeKind::ALL},
                 "note": string_schema(""),
+                "transformed": {"type": "object"},
                 "wakes": {"type": "array", "items": {"type": "object"}},
             },
             "required": ["session_id", "status", "at"],

@@ -71,6 +71,9 @@ local function lease_entries(session, inbox, entries, state, since, reply)
       expiry.dead_letter(session, inbox, entry, deliveries)
     else
       local len = count_of(entry)
+      if earlier[id] then
+        receipts.forget_transformed(len > 1 and ids_in(segments.ids_of(id)) or { id }, session)
+      end
       leased = leased + len
       adjust(inbox, -len, len, bytes_of(entry), 0)
       packed[#packed + 1] = id
@@ -94,6 +97,7 @@ end
 --         numbers of the first lease and of the one after the last; the bytes of the message that found no room (0: the
 --         lease did not end for that); then of each message or segment its deliveries and the stored text
 -- Keys    inboxes, inbox:SESSION, leases:SESSION, messages, expiries, call_receipts:SESSION, abandoned_batches (read);
+--         where a message was delivered before, segments (read), receipts:BUCKET;
 --         where a deadline has passed, those of dead letters and expired_in
 ops.lease = function()
   read_time()

@@ -6,6 +6,7 @@
 --   id           'M', all recipients: a multi-recipient message
 --   id recipient status, time of one recipient of it, and after '!' the outcome; OPEN where its inbox says where the
 --                message is
+--   id '#' session  what lenses did to it for this recipient at the last delivery; then there is id '#' as well
 --   id '*'       group leases that were acknowledged as one (group_leases.lua): position of the first recipient, number
 --                of recipients, time, for each of them
 --
@@ -132,6 +133,35 @@ local function is_kept(bucket)
   return call('HEXISTS', key('receipts'), bucket) == 1
 end
 receipts.is_kept = is_kept
+
+-- The field that says what lenses did to a message for a recipient; with '' the one that says that there may be such.
+function receipts.transformed_field(id, session)
+  return id .. '#' .. session
+end
+local transformed_field = receipts.transformed_field
+
+-- Bytes of what lenses did that take the room of one receipt.
+local BYTES_PER_RECEIPT = 64
+
+-- Keeps what lenses did to a message for a recipient, unless its receipts are forgotten.
+function receipts.note_transformed(id, session, text)
+  local bucket = bucket_of(id)
+  if not added[bucket] and not receipts.is_kept(bucket) then
+    return
+  end
+  local is_new = call('HSET', receipts.key_of(id), transformed_field(id, session), text) == 1
+  if is_new then
+    call('HSET', receipts.key_of(id), transformed_field(id, ''), '')
+    receipts.count(bucket, 1 + math.floor(#text / BYTES_PER_RECEIPT))
+  end
+end
+
+-- Forgets what lenses did to messages for a recipient.
+function receipts.forget_transformed(ids, session)
+  for at = 1, #ids do
+    call('HDEL', receipts.key_of(ids[at]), transformed_field(ids[at], session))
+  end
+end
 
 -- Has a key of a bucket expire with its receipts.
 function receipts.expire_with_bucket(name)

@@ -21,6 +21,7 @@ local function remove_receipt(entry, session)
   receipts.flush()
   local id = id_of(entry)
   local name = receipts.key_of(id)
+  receipts.forget_transformed({ id }, session)
   if not has_flag(entry, MULTI_RECIPIENT) then
     call('HDEL', name, id)
   elseif call('HEXISTS', name, id) == 1 then

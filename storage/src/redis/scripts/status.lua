@@ -9,7 +9,7 @@ end
 -- Adds a status of a receipt: the text from the status on.
 local function add_settled(reply, session, text)
   reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = session, sub(text, 1, 1), string.match(text, '^%d+', 2)
-  reply[#reply + 1] = string.match(text, '^.%d+!(.*)$') or ''
+  reply[#reply + 1], reply[#reply + 2] = string.match(text, '^.%d+!(.*)$') or '', ''
 end
 
 -- Adds the status of a message that waits in an inbox or is leased. `id` is that of its segment.
@@ -24,7 +24,8 @@ local function add_open(reply, id, session)
     local lease = leases.read(id, text)
     status, since = lease.state == leases.RETURNED and 'q' or 'd', int_text(lease.since)
   end
-  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3], reply[#reply + 4] = session, status, since, ''
+  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = session, status, since
+  reply[#reply + 1], reply[#reply + 2] = '', ''
 end
 
 -- The only recipient of a message without receipt that is not a dead letter; nil when there is none.
@@ -53,14 +54,26 @@ local function add_recipients(reply, id, receipt)
   end
 end
 
+-- Adds what lenses did to a message to its statuses.
+local function add_transformed(reply, id)
+  local fields = {}
+  for at = 1, #reply, 5 do
+    fields[#fields + 1] = receipts.transformed_field(id, reply[at])
+  end
+  local texts = hash_fields(receipts.key_of(id), fields)
+  for at = 1, #fields do
+    reply[5 * at] = texts[at] or ''
+  end
+end
+
 -- Recipients of which one operation returns the statuses, and bytes of the texts that one returns; unless one message
 -- alone has more.
 local STATUSES_MAX, TEXT_BYTES_MAX = 5000, 4 * 1024 * 1024
 
 -- The statuses of a message for all its recipients.
 local function statuses_of(id)
-  local reply = {}
-  local receipt = call('HGET', receipts.key_of(id), id)
+  local reply, asked = {}, id
+  local receipt, is_transformed = unpack(hash_fields(receipts.key_of(id), { id, receipts.transformed_field(id, '') }))
   if not receipt then
     local segment, its_receipt = segments.with_message(id)
     id, receipt = segment or id, its_receipt
@@ -75,6 +88,9 @@ local function statuses_of(id)
   else
     add_settled(reply, sub(receipt, 2, 37), sub(receipt, 38))
   end
+  if is_transformed then
+    add_transformed(reply, asked)
+  end
   return reply
 end
 
@@ -82,7 +98,7 @@ end
 --
 -- Input   packed ids
 -- Output  of the first messages, as many as one operation looks at and at least one: an array of the session, the code of the
---         status, its time in milliseconds and the outcome or '' for each recipient
+--         status, its time in milliseconds, the outcome or '', and what lenses did or '' for each recipient
 -- Keys    receipts:BUCKET, segments, segments:index, segments:settled:BUCKET, messages, dead_letters:info, group_leases,
 --         inboxes, leases:SESSION (all read)
 ops.message_statuses = function()
@@ -94,9 +110,23 @@ ops.message_statuses = function()
       break
     end
     replies[at] = statuses_of(ids[at])
-    count = count + #replies[at] / 4
+    count = count + #replies[at] / 5
   end
   return replies
+end
+
+-- note_transformed: keeps what lenses did to messages for a recipient.
+--
+-- Input   session; of each message its id, and what was done to it
+-- Output  nothing
+-- Keys    receipts (read), receipts:BUCKET
+ops.note_transformed = function(last)
+  local session = read_session()
+  timeline.has_changed = true
+  while cursor < last do
+    receipts.note_transformed(read_text(), session, read_text())
+  end
+  return {}
 end
 
 -- The id under which the text of a message is stored, that of its segment, and the length of what is stored there.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actors::{
     clock::Now,
-    model::{Message, MessageId, ProjectEvent, ProjectId, RecipientStatus, SessionId},
+    model::{Message, MessageId, ProjectEvent, ProjectId, RecipientStatus, SessionId, Transformed},
     storage::{EventPage, EventQuery, EventStore, KeyReservation, Op, SendResult, StoreError, TrackingStore},
 };
 
@@ -55,6 +55,14 @@ impl TrackingStore for RedisStore {
             }
             Ok(all)
         })
+    }
+
+    fn note_transformed(&self, session: SessionId, messages: Vec<(MessageId, Arc<Transformed>)>) -> Op<()> {
+        let mut operation = Operation::new("note_transformed").session(session);
+        for (message, transformed) in messages {
+            operation = operation.message(message).text(transformed.to_text());
+        }
+        self.run(operation, |_, _| Ok(()))
     }
 
     fn messages(&self, messages: Vec<MessageId>) -> Op<Vec<Option<Arc<Message>>>> {

@@ -61,6 +61,8 @@ struct Tally<'n> {
     versions: Vec<VersionUsage>,
     /// Copies that were delivered. A walk backward meets them before the message itself.
     delivered: HashMap<MessageId, u64>,
+    /// The versions of those of them that were transformed.
+    transformed: HashMap<MessageId, Vec<Version>>,
 }
 
 impl ProjectHandle {
@@ -87,7 +89,7 @@ impl ProjectHandle {
             direction: Direction::Backward,
             until_ms: Some(until_ms),
             since_ms: Some(since_ms),
-            kinds: EventKinds::of(&[EventKind::Accepted, EventKind::Delivered]),
+            kinds: EventKinds::of(&[EventKind::Accepted, EventKind::Delivered, EventKind::Transformed]),
             scan_max: COUNT_SCAN_MAX,
             read_max: COUNT_READ_MAX,
         });
@@ -183,6 +185,7 @@ impl<'n> Tally<'n> {
             places: versions.iter().enumerate().map(place).collect(),
             versions,
             delivered: HashMap::new(),
+            transformed: HashMap::new(),
         }
     }
 
@@ -195,14 +198,30 @@ impl<'n> Tally<'n> {
             ProjectEvent::Delivered {
                 message, delivery: 1, ..
             } => *self.delivered.entry(message).or_default() += 1,
+            ProjectEvent::Transformed {
+                message,
+                delivery: 1,
+                transformed,
+                ..
+            } => {
+                if let Some(to) = &transformed.to {
+                    self.transformed.entry(message).or_default().push(to.clone());
+                }
+            }
             ProjectEvent::Accepted(accepted) => {
                 let delivered = self.delivered.remove(&accepted.message).unwrap_or_default();
+                let transformed = self.transformed.remove(&accepted.message).unwrap_or_default();
                 let Some(version) = self.version_of(&accepted) else {
                     return;
                 };
                 if let Some(version) = self.version(&version) {
                     version.sent += 1;
-                    version.as_sent += delivered;
+                    version.as_sent += delivered.saturating_sub(transformed.len() as u64);
+                }
+                for to in transformed {
+                    if let Some(version) = self.version(&to.to_string()) {
+                        version.transformed += 1;
+                    }
                 }
             }
             _ => {}

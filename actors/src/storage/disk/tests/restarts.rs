@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, future::join_all};
+use semver::Version;
 
 use super::{
     super::{
@@ -14,10 +15,11 @@ use super::{
 use crate::{
     clock::{Now, now},
     model::{
-        AuditEntry, AuditOutcome, AuditQuery, DeadLetterReason, NewProject, ProjectConfig, ProjectId, ProjectRecord,
+        AuditEntry, AuditOutcome, AuditQuery, DeadLetterReason, DeliveryStatus, NewProject, Outcome, OutcomeKind,
+        ProjectConfig, ProjectId, ProjectRecord, Transformed,
     },
     storage::{
-        Before, RecordPut, Retention, Storage, Table, Unreported,
+        Acknowledge, Before, RecordPut, Retention, Storage, Table, Unreported,
         conformance::world::{depth, done},
         disk::{DiskSettings, DiskStorage},
         state::entry::ReceiptKey,
@@ -52,6 +54,40 @@ fn a_message_delivered_before_a_restart_can_be_acknowledged_after_it() {
         let _storage = restarted(&disk, &mut world);
         assert_eq!(world.acknowledges(world.bob, &[sent]).await.acknowledged, 1);
         assert_eq!(world.depth(world.bob).await, depth(0, 0));
+    });
+}
+
+#[test]
+fn what_lenses_did_is_kept_over_a_restart() {
+    block_on(async {
+        let disk = SimulatedDisk::default();
+        let storage = opened(&disk);
+        let mut world = World::new(&storage).await;
+        let sent = world.sends_many(world.bob, 3).await;
+        world.leases(world.bob, 3).await;
+        let (from, to) = (Version::new(1, 0, 0), Version::new(2, 0, 0));
+        let transformed = Transformed::new(from, to, vec!["/a".to_owned()], Vec::new(), false);
+        let transformed = Arc::new(transformed);
+        let notes = sent[..2].iter().map(|&id| (id, Arc::clone(&transformed))).collect();
+        done(world.store.note_transformed(world.bob, notes)).await;
+        // With an outcome, which is kept in the same record; the second one is acknowledged after the restart.
+        let outcome = Outcome::new(OutcomeKind::Done, "Tidy");
+        let which = Acknowledge::Concluded(vec![sent[0]], Arc::clone(&outcome));
+        done(world.store.acknowledge(world.bob, which, world.now)).await;
+
+        let _storage = restarted(&disk, &mut world);
+        world.acknowledges(world.bob, &sent[1..]).await;
+        let forms = [
+            (Some(outcome), Some(Arc::clone(&transformed))),
+            (None, Some(transformed)),
+            (None, None),
+        ];
+        for (id, form) in sent.into_iter().zip(forms) {
+            let status = done(world.store.message_status(id, world.now)).await;
+            let row = status.and_then(|mut rows| rows.pop());
+            let row = row.map(|row| (row.status, (row.outcome, row.transformed)));
+            assert_eq!(row, Some((DeliveryStatus::Acknowledged, form)));
+        }
     });
 }
 

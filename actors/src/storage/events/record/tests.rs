@@ -62,6 +62,11 @@ pub fn events() -> impl Strategy<Value = ProjectEvent> {
                 deliveries,
             }
         ),
+        1 => (of_message(), any::<u32>(), vec(".{0,40}", 0..4)).prop_map(|((message, session), delivery, loss)| {
+            let (from, to) = (Version::new(1, 0, 0), Version::new(2, 0, 0));
+            let transformed = Transformed::new(from, to, loss, Vec::new(), delivery % 2 == 0);
+            ProjectEvent::Transformed { message, session, delivery, transformed: Arc::new(transformed) }
+        }),
         1 => (of_message(), sessions()).prop_map(|((message, session), from)| ProjectEvent::Redriven {
             message,
             session,

@@ -1,0 +1,116 @@
+//! What lenses did to a message for one recipient, as its receipt keeps it.
+
+use semver::Version;
+use serde::{Deserialize, Serialize};
+
+/// Bytes of the places of both lists. Further ones are not kept.
+pub const PLACES_BYTES_MAX: usize = 2048;
+
+/// Bytes of places that take the room of one receipt.
+const BYTES_PER_RECEIPT: usize = 64;
+
+/// What lenses did to a message for one recipient, kept with its receipt.
+///
+/// ```text
+/// Transformed { from: 1.0.0, to: Some(3.0.0), loss: [], defaulted: Some(["/size"]), more: false }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transformed {
+    pub from: Version,
+    /// None for a sender in another project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<Version>,
+    /// Places of the payload as sent that the way back would not restore.
+    pub loss: Vec<String>,
+    /// Places of the payload as delivered that are made up. None for a sender in another project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaulted: Option<Vec<String>>,
+    /// One of the lists does not name all places.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
+}
+
+impl Transformed {
+    /// The places of both lists that fit together into [`PLACES_BYTES_MAX`].
+    #[must_use]
+    pub fn new(from: Version, to: Version, loss: Vec<String>, defaulted: Vec<String>, more: bool) -> Self {
+        let (all, mut room) = (loss.len() + defaulted.len(), PLACES_BYTES_MAX);
+        let mut fits = |place: &String| {
+            let left = room.checked_sub(place.len());
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        let loss: Vec<_> = loss.into_iter().take_while(&mut fits).collect();
+        let defaulted: Vec<_> = defaulted.into_iter().take_while(&mut fits).collect();
+        Self {
+            more: more || loss.len() + defaulted.len() < all,
+            from,
+            to: Some(to),
+            loss,
+            defaulted: Some(defaulted),
+        }
+    }
+
+    /// What a sender in another project learns.
+    #[must_use]
+    pub fn for_other_project(&self) -> Self {
+        Self {
+            from: self.from.clone(),
+            to: None,
+            loss: self.loss.clone(),
+            defaulted: None,
+            more: false,
+        }
+    }
+
+    /// The room that it takes besides its receipt, counted in receipts.
+    #[must_use]
+    pub fn receipts_len(&self) -> usize {
+        let places = self.loss.iter().chain(self.defaulted.iter().flatten());
+        1 + places.map(String::len).sum::<usize>() / BYTES_PER_RECEIPT
+    }
+
+    /// The stored form.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        // A value with text keys and no map cannot fail to be written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads the stored form. None if it is not one.
+    #[must_use]
+    pub fn from_text(text: &[u8]) -> Option<Self> {
+        serde_json::from_slice(text).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transformed(loss: &[&str], defaulted: &[&str]) -> Transformed {
+        let list = |places: &[&str]| places.iter().map(ToString::to_string).collect();
+        let (from, to) = (Version::new(1, 0, 0), Version::new(2, 0, 0));
+        Transformed::new(from, to, list(loss), list(defaulted), false)
+    }
+
+    #[test]
+    fn the_stored_form_is_read_back() {
+        for kept in [transformed(&[], &[]), transformed(&["/a\"", "/b/*"], &["/c"])] {
+            assert_eq!(Transformed::from_text(kept.to_text().as_bytes()), Some(kept.clone()));
+            let shown = kept.for_other_project();
+            assert_eq!(Transformed::from_text(shown.to_text().as_bytes()), Some(shown));
+        }
+        assert_eq!(Transformed::from_text(b""), None);
+    }
+
+    #[test]
+    fn places_that_do_not_fit_are_left_out() {
+        let long = "x".repeat(PLACES_BYTES_MAX / 2);
+        let whole = transformed(&[&long], &[&long]);
+        assert!(!whole.more && whole.receipts_len() == 1 + PLACES_BYTES_MAX / BYTES_PER_RECEIPT);
+        let part = transformed(&[&long], &[&long, "y", "z"]);
+        assert!(part.more);
+        assert_eq!((&part.loss, &part.defaulted), (&whole.loss, &whole.defaulted));
+    }
+}
