@@ -149,7 +149,7 @@ pub struct RegisterProtocol {
     /// A registered version that is lower: comes together with `lens`.
     from: Option<rest::words::Version>,
     /// Operations from payloads of `from` to those of `version`, at most 64; none: nothing changes.
-    #[schema(value_type = Option<Vec<Object>>, nullable = false, max_items = 64)]
+    #[schema(value_type = Option<Vec<Object>>, max_items = 64)]
     lens: (),
     /// Which way messages are transformed; `both` by default.
     direction: Option<rest::protocols::LensDirection>,
@@ -256,7 +256,7 @@ pub async fn transform(
 #[into_params(parameter_in = Query)]
 pub struct UsageQuery {
     /// Messages of this time until now: from `10s` to `30d`; `24h` by default.
-    #[param(pattern = "^[0-9]{1,9}(ms|s|m|h|d)?$", example = "24h")]
+    #[param(pattern = "^[1-9][0-9]{0,3}[smhd]$", example = "24h")]
     window: Option<String>,
 }
 
