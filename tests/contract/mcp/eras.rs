@@ -32,7 +32,7 @@ fn each_legacy_version_is_supported() {
         wire.notifies("notifications/initialized", &json!({}));
         assert_eq!(wire.request("ping", Value::Null), Ok(json!({})));
         let tools = wire.request("tools/list", Value::Null).unwrap();
-        assert_eq!(tools["tools"].as_array().unwrap().len(), 29);
+        assert_eq!(tools["tools"].as_array().unwrap().len(), 30);
         let result = wire.request("tools/call", json!({"name": "heartbeat"})).unwrap();
         assert_eq!(result["isError"], false);
         assert!(result.get("resultType").is_none());

@@ -16,9 +16,9 @@ use crate::support::{ADMIN_KEY, Agent, Broker, broker_program};
 const AGENT_TOKENS_MAX: usize = 2_500;
 const AGENT_TOOLS_MAX: usize = 18;
 /// The bound of what a client shows to a member's model of a full list: each tool without its result schema.
-const SHOWN_TOKENS_MAX: usize = 4_200;
+const SHOWN_TOKENS_MAX: usize = 4_500;
 /// The bound of a member's whole full list. Only clients read the schemas of results.
-const WHOLE_TOKENS_MAX: usize = 7_200;
+const WHOLE_TOKENS_MAX: usize = 7_800;
 /// What the tool that tells of backends may add where a project has some, and twice as much with its result schema.
 const BACKEND_TOKENS_MAX: usize = 100;
 /// The bound in bytes where no tokenizer is installed: JSON of this kind has about four bytes per token.
