@@ -69,7 +69,7 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("limit", "a bound that was reached, in the unit of the message"),
     ("lost", "records of the event log that were not stored"),
     ("max", "a bound, in the unit of the message"),
-    ("message", "the id of a message"),
+    ("message_id", "the id of a message"),
     ("messages", "the number of messages concerned"),
     ("method", "the method of a request"),
     ("name", "the name of a session, a protocol or an actor"),

@@ -292,7 +292,7 @@ impl Session {
             return self.release_all(ctx);
         }
         for (message, reason) in failed {
-            tracing::warn!(session = %self.id, %message, reason, "a message cannot be transformed: dead-lettered");
+            tracing::warn!(session = %self.id, message_id = %message, reason, "a message cannot be transformed: dead-lettered");
             let outcome = Outcome::new(OutcomeKind::TransformFailed, &reason);
             self.acknowledge(Acknowledge::Concluded(vec![message], outcome), None, ctx);
         }
