@@ -22,8 +22,7 @@ pub struct RegisteredLens {
 
 impl RegisteredLens {
     /// Approximate bytes.
-    #[must_use]
-    pub fn bytes_len(&self) -> usize {
+    fn bytes_len(&self) -> usize {
         // A value takes some times its text.
         let text = serde_json::to_string(&*self.record).unwrap_or_default();
         self.compiled.bytes_len() + 4 * text.len()
@@ -46,6 +45,8 @@ struct Plans {
 #[derive(Debug, Default)]
 pub struct Lenses {
     registered: Vec<RegisteredLens>,
+    /// Approximate bytes of the lenses.
+    bytes_len: usize,
     edges: Vec<Edge>,
     plans: Locked<Plans>,
 }
@@ -63,6 +64,7 @@ impl Lenses {
         };
         Self {
             edges: registered.iter().map(edge).collect(),
+            bytes_len: registered.iter().map(RegisteredLens::bytes_len).sum(),
             registered,
             plans: Locked::default(),
         }
@@ -76,8 +78,8 @@ impl Lenses {
 
     /// Approximate bytes of the lenses.
     #[must_use]
-    pub fn bytes_len(&self) -> usize {
-        self.registered.iter().map(RegisteredLens::bytes_len).sum()
+    pub const fn bytes_len(&self) -> usize {
+        self.bytes_len
     }
 
     /// All lenses, by `to`, then by `from`.

@@ -147,7 +147,7 @@ impl Form {
     /// Whether it is what this path gives: another one has the same lenses no longer.
     #[must_use]
     pub fn is_by(&self, plan: &Arc<Plan>, wants_complement: bool) -> bool {
-        Arc::ptr_eq(&self.plan, plan) && self.has_complement == wants_complement
+        self.has_path(plan) && self.has_complement == wants_complement
     }
 
     /// Whether it was made by this path.
