@@ -20,7 +20,7 @@ use crate::{
     metrics,
     model::{ActorKind, ProjectEvent, ProjectRecord},
     policy::{ProjectPolicy, ProjectSettings},
-    registry::{Catalog, Compiler, Registry},
+    registry::{Catalog, Compiler, LargeWork, Registry},
     router::Router,
     storage::Store,
     supervise::{self, ActorMetrics, Address},
@@ -48,7 +48,7 @@ impl Project {
         let desk_shared = DeskShared::new(settings.desk.clone(), store.is_shared());
         let gave_up = recorded_give_up(Arc::clone(&store), on_give_up.clone());
         let (known_seq, frames_dropped) = (KnownSeq::default(), Arc::<AtomicBool>::default());
-        let large_transforms = Arc::default();
+        let large_transforms = Arc::new(LargeWork::transforms());
         let view = |project: &Address<Self>| View {
             store: Arc::clone(&store),
             ask_for_resync: {
@@ -144,7 +144,7 @@ impl Project {
             policy,
             catalog,
             compiler,
-            large_checks: Arc::default(),
+            large_checks: LargeWork::checks(),
             store,
             counters,
             view,

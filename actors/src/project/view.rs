@@ -9,13 +9,13 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::oneshot;
 
 use super::resync::KnownSeq;
 use crate::{
     directory::Directory,
     model::{BrokerError, SessionId},
-    registry::Catalog,
+    registry::{Catalog, LargeWork},
     session::{Member, SpokenProject},
     storage::Store,
 };
@@ -38,8 +38,8 @@ pub(super) struct View {
     pub known_seq: KnownSeq,
     /// Frames were dropped because the mailbox of the project's actor was full, and a resync is on its way.
     pub frames_dropped: Arc<AtomicBool>,
-    /// Held while a large message of the project is transformed.
-    pub large_transforms: Arc<Mutex<()>>,
+    /// Transforms the project's large messages.
+    pub large_transforms: Arc<LargeWork>,
 }
 
 impl View {
@@ -98,7 +98,7 @@ impl SpokenProject for View {
         self.until_current().boxed()
     }
 
-    fn large_transforms(&self) -> &Arc<Mutex<()>> {
+    fn large_transforms(&self) -> &LargeWork {
         &self.large_transforms
     }
 }

@@ -7,6 +7,7 @@ pub mod builtin;
 mod catalog;
 mod compiler;
 mod expected_lenses;
+mod large_work;
 mod lens_check;
 mod lens_keeper;
 mod lenses;
@@ -19,6 +20,7 @@ pub(crate) use actor::{check_schema_bytes, protocols_full};
 pub(crate) use catalog::ExpectedLenses;
 pub use catalog::{Catalog, DiscoverPage, DiscoverQuery, Protocol};
 pub(crate) use compiler::Compiler;
+pub(crate) use large_work::{LargeWork, ON_WORKER_BYTES_MAX};
 pub(crate) use lens_check::{KeptPayload, LENSES_INTO_VERSION_MAX, LensCheck};
 pub use lenses::{Lenses, RegisteredLens};
 #[cfg(feature = "faults")]

@@ -8,23 +8,18 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use lens::Plan;
-use tokio::sync::{Mutex, Semaphore};
 
 use super::Member;
 use crate::{
     clock::now,
     locked::Locked,
     model::{BrokerError, Message, MessageId, ProjectEvent, SessionId, Transformed},
-    registry::{Catalog, WorkBudget},
+    registry::{Catalog, LargeWork, ON_WORKER_BYTES_MAX, WorkBudget},
     speech::{FORMS, Form, FormRequest, Passage, wants_complement},
     storage::{Delivery, Lease, Op, Store, StoreError},
     trace::{ActiveSpan, Attribute},
 };
 
-/// Bytes of a payload that a worker transforms. A larger one is transformed off the workers.
-const ON_WORKER_BYTES_MAX: usize = 256 * 1024;
-/// Large payloads that are transformed at once in this process.
-static LARGE_TRANSFORMS: Semaphore = Semaphore::const_new(2);
 /// Work after which other tasks of the worker have a turn, in nanoseconds of the slowest case.
 const WORK_PER_TURN: u64 = 2_000_000;
 /// How often the messages of a lease are transformed while the session changes what it declares.
@@ -46,8 +41,8 @@ pub(crate) trait SpokenProject: Send + Sync {
     fn is_behind(&self) -> bool;
     /// Waits until every change is known that any replica made before the call.
     fn until_current(&self) -> BoxFuture<'static, Result<(), BrokerError>>;
-    /// Held while a large message of the project is transformed.
-    fn large_transforms(&self) -> &Arc<Mutex<()>>;
+    /// Transforms its large messages.
+    fn large_transforms(&self) -> &LargeWork;
 }
 
 /// The messages of a lease that are not delivered.
@@ -256,10 +251,7 @@ impl Speaking {
             Ok((form, budget.spent()))
         };
         let made = if sent.body().len() > ON_WORKER_BYTES_MAX {
-            // Each project waits with one message at most, so that others need not wait for all of its messages.
-            let _own = self.project.large_transforms().lock().await;
-            let _all = LARGE_TRANSFORMS.acquire().await;
-            let made = tokio::task::spawn_blocking(make).await;
+            let made = self.project.large_transforms().run(make).await;
             made.unwrap_or_else(|error| Err(error.to_string()))
         } else {
             caught(make)

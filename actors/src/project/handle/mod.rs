@@ -20,7 +20,7 @@ mod transforming;
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::{
     desk::{Desk, QuestionChanges},
@@ -30,7 +30,7 @@ use crate::{
     model::{BrokerError, ProjectId, ProjectRecord},
     policy::{PolicyLimits, ProjectPolicy, ProjectSettings},
     project::{actor::Project, view::View},
-    registry::{Catalog, Compiler, Registry},
+    registry::{Catalog, Compiler, LargeWork, Registry},
     router::Router,
     session::{CloseReason, Member},
     storage::Store,
@@ -72,8 +72,8 @@ pub(super) struct Parts {
     pub policy: Arc<ProjectPolicy>,
     pub catalog: Arc<Catalog>,
     pub compiler: Arc<Compiler>,
-    /// Held while a large message of the project is checked.
-    pub large_checks: Arc<Mutex<()>>,
+    /// Checks the project's large messages.
+    pub large_checks: LargeWork,
     pub store: Arc<dyn Store>,
     pub counters: Arc<ProjectCounters>,
     pub view: View,
@@ -217,10 +217,10 @@ impl ProjectHandle {
         &self.0.catalog
     }
 
-    /// What is held while a large message is transformed, for a test that holds it up. Compiled in for tests only.
+    /// Holds up the transformation of large messages. Compiled in for tests only.
     #[cfg(feature = "faults")]
-    pub fn large_transforms(&self) -> &Arc<Mutex<()>> {
-        &self.0.view.large_transforms
+    pub async fn hold_large_transforms(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        self.0.view.large_transforms.hold().await
     }
 
     /// The addresses of the project's actor, its registry and its router. Compiled in for tests only.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use super::{LateAnswer, Lookup, ProjectHandle, lookup::after_wait};
 use crate::{
@@ -12,16 +12,11 @@ use crate::{
         Addressing, BrokerError, CapabilityFilter, DeliveryStatus, HOPS_MAX, Headers, MessageId, NewMessage, ProjectId,
         RecipientStatus, SessionId, SessionName, TraceContext,
     },
-    registry::{WorkBudget, builtin},
+    registry::{ON_WORKER_BYTES_MAX, WorkBudget, builtin},
     router::{AcceptSpans, Recipients, Route, RouteAnswer, Submission},
     session::Member,
     storage::SendResult,
 };
-
-/// Bytes of a payload that a worker checks and encodes. A larger one takes milliseconds, and is checked off the workers.
-const CHECKED_ON_WORKER_BYTES_MAX: usize = 256 * 1024;
-/// Large messages that are checked at once in this process.
-static LARGE_CHECKS: Semaphore = Semaphore::const_new(2);
 
 /// A message as the sender wants it, not checked yet.
 pub struct SendRequest<'a> {
@@ -116,7 +111,7 @@ impl OwnedSendRequest {
 impl SendRequest<'_> {
     /// Whether checking and encoding it takes milliseconds.
     const fn is_large(&self) -> bool {
-        self.payload.len() > CHECKED_ON_WORKER_BYTES_MAX
+        self.payload.len() > ON_WORKER_BYTES_MAX
     }
 
     fn to_owned(&self) -> OwnedSendRequest {
@@ -366,17 +361,14 @@ impl ProjectHandle {
         payload_len: usize,
         check: impl FnOnce() -> LateAnswer<T> + Send + 'static,
     ) -> LateAnswer<T> {
-        if payload_len <= CHECKED_ON_WORKER_BYTES_MAX {
+        if payload_len <= ON_WORKER_BYTES_MAX {
             return check();
         }
-        // Each project waits with one message at most, so that others need not wait for all of its messages.
-        let _own = self.0.large_checks.lock().await;
-        let _all = LARGE_CHECKS.acquire().await;
         let unavailable = |_| LateAnswer {
             result: Err(BrokerError::unavailable()),
             work: 0,
         };
-        tokio::task::spawn_blocking(check).await.unwrap_or_else(unavailable)
+        self.0.large_checks.run(check).await.unwrap_or_else(unavailable)
     }
 
     pub(super) fn submission(&self, sender: &Member, target: Recipients, request: &SendRequest<'_>) -> Submission {

@@ -101,7 +101,7 @@ fn a_failure_of_a_lease_that_has_ended_gives_up_nothing() {
         speaks(&world, "bob", 1, &[], None).await;
         let payload = large_payload();
         let sent = job(1, &payload).to(&world, &alice, "bob").await.result.message;
-        let held = Arc::clone(world.project.large_transforms()).lock_owned().await;
+        let held = world.project.hold_large_transforms().await;
         // The title is too long for version 4.
         listens(&world, "bob", 4, MANUAL).await;
         let (bob, line) = listens(&world, "bob", 1, MANUAL).await;
@@ -122,7 +122,7 @@ fn a_session_that_declares_another_version_during_a_transformation_gets_that_one
         speaks(&world, "bob", 1, &[], None).await;
         let payload = large_payload();
         let sent = job(1, &payload).to(&world, &alice, "bob").await.result.message;
-        let held = Arc::clone(world.project.large_transforms()).lock_owned().await;
+        let held = world.project.hold_large_transforms().await;
         let (_, line) = listens(&world, "bob", 2, MANUAL).await;
         // The same connection registers again: its lease goes on.
         speaks(&world, "bob", 3, &[], Some(&line)).await;
