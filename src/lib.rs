@@ -4,9 +4,9 @@
 //! I/O of what is kept, `api` answers callers, `common` has settings and telemetry. `cli` and `front` are programs next to it.
 
 pub mod edge;
-pub mod gateway;
 pub mod hops;
 pub mod http;
+pub mod instances;
 pub mod metrics;
 pub mod startup;
 pub mod targets;

@@ -9,7 +9,7 @@ use mcp_broker::startup::ThisBroker;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    if let Some(code) = mcp_broker::gateway::keeper::run_if_asked(std::env::args_os()) {
+    if let Some(code) = mcp_broker::instances::keeper::run_if_asked(std::env::args_os()) {
         return code;
     }
     // A growing queue touches fresh memory, and clearing 2 MiB at once is slow (docs/performance.md). The allocator asks

@@ -3,7 +3,6 @@
 //! `auth` says who a caller is, `verbs` and `admin` are what it may ask for, `mcp` is how an MCP client asks. REST asks the
 //! same verbs. It knows no sockets.
 
-pub mod admin;
 pub mod auth;
 pub mod budget;
 pub mod mcp;

@@ -12,7 +12,7 @@ use ureq::http::Uri;
 
 use super::contexts::{Context, Contexts, OWN};
 use common::config::{self, API_KEY_ENV, CONTEXT_ENV, URL_ENV};
-use common::local::{Instance, Living, LocalPaths};
+use common::user_broker::{Instance, Living, LocalPaths};
 
 /// The broker's own admin key, which an operator on the same machine has in the environment.
 const ADMIN_KEY_ENV: &str = "MCP_BROKER_ADMIN_KEY";

@@ -11,8 +11,8 @@ use super::call::{Call, done};
 use super::error::CliError;
 use super::operate::{self, Job, dead_letters, desk, gateway, inbox, messages, protocols, send, sessions, tail, wait};
 use super::{
-    completions, config_entry, connect, console, context, demo, doctor, healthcheck, hook, keygen, local, man, project,
-    serve, setup, tool_calls, top, usage_errors,
+    completions, config_entry, connect, console, context, demo, doctor, healthcheck, hook, keygen, local_command, man,
+    project, serve, setup, tool_calls, top, usage_errors,
 };
 
 /// A command: its arguments with their help, and what reads and runs it.
@@ -73,7 +73,11 @@ static GROUPS: [(&str, &[Entry]); 6] = [
     (
         "Look",
         &[
-            alone("status", || local::of_user("status"), |call| local::run("status", call)),
+            alone(
+                "status",
+                || local_command::of_user("status"),
+                |call| local_command::run("status", call),
+            ),
             alone("top", top::command, |call| {
                 done(top::run(top::read(&call.matches, call.env)?))
             }),
@@ -82,7 +86,11 @@ static GROUPS: [(&str, &[Entry]); 6] = [
             asking(dead_letters::NAME, dead_letters::command, dead_letters::read),
             asking(protocols::NAME, protocols::command, protocols::read),
             asking(tail::NAME, tail::command, tail::read),
-            alone("logs", || local::of_user("logs"), |call| local::run("logs", call)),
+            alone(
+                "logs",
+                || local_command::of_user("logs"),
+                |call| local_command::run("logs", call),
+            ),
         ],
     ),
     (
@@ -91,14 +99,24 @@ static GROUPS: [(&str, &[Entry]); 6] = [
             alone("serve", serve::command, |call| {
                 Ok(serve::run(serve::read(call.matches, call.env.to_vec())?, call.broker))
             }),
-            alone("start", || local::of_user("start"), |call| local::run("start", call)),
-            alone("stop", || local::of_user("stop"), |call| local::run("stop", call)),
+            alone(
+                "start",
+                || local_command::of_user("start"),
+                |call| local_command::run("start", call),
+            ),
+            alone(
+                "stop",
+                || local_command::of_user("stop"),
+                |call| local_command::run("stop", call),
+            ),
             alone(
                 "restart",
-                || local::of_user("restart"),
-                |call| local::run("restart", call),
+                || local_command::of_user("restart"),
+                |call| local_command::run("restart", call),
             ),
-            alone("local", local::command, |call| local::run("local", call)),
+            alone("local", local_command::command, |call| {
+                local_command::run("local", call)
+            }),
             alone("project", project::command, |call| {
                 done(project::run(&project::read(call.matches, call.env)?))
             }),
@@ -126,7 +144,9 @@ static GROUPS: [(&str, &[Entry]); 6] = [
             alone("demo", demo::command, |call| {
                 done(demo::run(&demo::read(&call.matches), call.broker))
             }),
-            alone("dev", local::dev_command, |call| local::run("dev", call)),
+            alone("dev", local_command::dev_command, |call| {
+                local_command::run("dev", call)
+            }),
             alone(tool_calls::CALL, tool_calls::call, |call| {
                 tool_calls::read_call(&call.matches, tool_calls::target(&call.matches, call.env)?).run()
             }),
@@ -137,8 +157,8 @@ static GROUPS: [(&str, &[Entry]); 6] = [
     ),
     (
         "",
-        &[alone(local::ALIASES, local::aliases, |call| {
-            local::run(local::ALIASES, call)
+        &[alone(local_command::ALIASES, local_command::aliases, |call| {
+            local_command::run(local_command::ALIASES, call)
         })],
     ),
 ];

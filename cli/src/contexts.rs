@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use common::config::suggestion;
-use common::local::{config_file_of_user, write_private};
+use common::user_broker::{config_file_of_user, write_private};
 
 /// The name that means no context: the broker of the user.
 pub const OWN: &str = "local";

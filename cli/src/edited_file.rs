@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{client_file, partial_file::PartialFile};
-use common::local::pause_until;
+use common::user_broker::pause_until;
 
 /// How long another process that edits the same file is waited for.
 const LOCK_WAIT: Duration = Duration::from_secs(10);

@@ -23,7 +23,7 @@ mod flags;
 mod healthcheck;
 mod hook;
 mod keygen;
-mod local;
+mod local_command;
 mod man;
 mod mcp_client;
 mod operate;

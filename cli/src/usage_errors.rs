@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::error::CliError;
 use common::config::{self, SETTINGS, Setting};
-use common::local::config_file_of_user;
+use common::user_broker::config_file_of_user;
 
 /// The most commands of one name that are suggested.
 const ELSEWHERE_MAX: usize = 5;

@@ -5,7 +5,7 @@ use std::{
     net::{SocketAddr, TcpListener},
 };
 
-use crate::local::{Instance, Living, living_brokers};
+use crate::user_broker::{Instance, Living, living_brokers};
 
 /// Connections that wait to be accepted.
 const BACKLOG_LEN: i32 = 4096;

@@ -8,7 +8,7 @@ use api::mcp::{
     rpc::{self, Incoming},
     waking::{WAKE, Wake},
 };
-use common::{json::scan, local::hello::CLOSING};
+use common::{json::scan, user_broker::hello::CLOSING};
 
 /// A frame of the broker.
 #[derive(Debug, PartialEq, Eq)]

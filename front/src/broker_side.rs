@@ -34,7 +34,7 @@ use super::{
 use api::mcp::{backend_instructions::after_own, handshake::INSTRUCTIONS, list_changes::List, rpc::Params};
 use common::{
     json::frame::{self, JsonText, NO_PARAMS},
-    local::hello::HelloResult,
+    user_broker::hello::HelloResult,
 };
 
 /// The pauses before another attempt to connect.

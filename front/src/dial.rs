@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::local::{
+use common::user_broker::{
     LocalPaths, StartPolicy, attach,
     hello::{Agent, Hello, HelloResult},
 };

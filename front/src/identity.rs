@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use api::mcp::version::ClientInfo;
-use common::local::hello::Agent;
+use common::user_broker::hello::Agent;
 
 /// The product name of Claude Code, which ignores notifications of the modern era on stdio.
 pub const CLAUDE_CODE: &str = "claude-code";

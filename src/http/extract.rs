@@ -17,10 +17,10 @@ use super::{
     state::StateData,
 };
 use api::{
-    admin::Administration,
     auth::Identity,
     budget::Reservation,
     problem::Problem,
+    verbs::administration::Administration,
     verbs::arguments::{ARGUMENTS_LEN_MAX, Arguments, parse_search},
 };
 use common::{

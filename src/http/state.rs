@@ -18,7 +18,7 @@ use crate::{
     targets::LinkSigner,
     transport::TransportContext,
 };
-use api::{admin::Administration, auth::Authenticator};
+use api::{auth::Authenticator, verbs::administration::Administration};
 use common::token_file::TokenFile;
 
 /// The state as handlers receive it.

@@ -24,25 +24,25 @@ use super::{
     configuration, credential_watcher,
     file_limit::raise_file_limit,
     idle,
-    local::LocalTransports,
     rubberduck::RubberduckPort,
     scraping::{self, ScrapeServer},
     server::{self, RunningServer, Shared},
     services::Services,
     settings::{self, OwnNames},
     tasks::BackgroundTasks,
+    user_broker::LocalTransports,
 };
 use crate::{
     edge::Admission,
-    gateway::Watch,
     hops,
     http::{HttpState, KeptTotals, LastSilent, Lifecycle, Ready, SettingView},
+    instances::Watch,
     metrics::{Metrics, TransportFigures},
     targets::LinkSigner,
     transport::{
         Connections, TransportContext,
-        local::WarningTexts,
         streamable_http::{Endpoint, HttpSessions},
+        unix::WarningTexts,
     },
 };
 use api::{auth::AuthPolicy, mcp::Service};

@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 use actors::model::BackendsConfig;
 use tokio::sync::watch;
 
-use crate::gateway::{FilePatterns, Watch};
+use crate::instances::{FilePatterns, Watch};
 
 /// Follows a configuration file, whose backends `read` reads, until the returned value is dropped. `tell` gets what is
 /// wrong with the file, or that it is right again.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use actors::idle;
 
-use super::local::LocalTransports;
+use super::user_broker::LocalTransports;
 use crate::transport::Connections;
-use common::local;
+use common::user_broker;
 
 /// How long a broker without clients waits before it makes room for a newer version: a client that reconnects at once
 /// finds it.
@@ -31,7 +31,7 @@ pub async fn wait(connections: &Connections, transports: &LocalTransports, idle_
         if transports.has_fifo_client().await {
             idle::mark_activity();
         }
-        let has_upgrade = transports.has_upgrade() || local::is_replaced();
+        let has_upgrade = transports.has_upgrade() || user_broker::is_replaced();
         let wanted = if has_upgrade {
             UPGRADE_PAUSE.min(idle_shutdown)
         } else {

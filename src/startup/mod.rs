@@ -10,7 +10,6 @@ mod credential_watcher;
 mod file_limit;
 mod idle;
 mod lazy_service;
-mod local;
 mod rubberduck;
 mod scraping;
 mod server;
@@ -18,6 +17,7 @@ mod services;
 mod settings;
 mod stdio;
 mod tasks;
+mod user_broker;
 
 use std::{io, net::SocketAddr, process::ExitCode};
 

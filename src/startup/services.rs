@@ -6,10 +6,10 @@ use actors::{broker::BrokerHandle, storage::ReplicaDirectory};
 
 use super::settings;
 use api::{
-    admin::Administration,
     auth::{Audit, AuthPolicy, Authenticator},
     budget::ByteBudget,
     mcp::Service,
+    verbs::administration::Administration,
 };
 use common::config::Config;
 

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 
 use crate::{
     edge::AddressLimiter,
-    gateway::{AddedTables, InstanceLauncher},
     http::Scraping,
+    instances::{AddedTables, InstanceLauncher},
     targets,
     transport::Timeouts,
 };

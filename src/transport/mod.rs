@@ -8,13 +8,13 @@ mod context;
 mod descriptor_stream;
 pub mod inbound;
 mod lasting_connection;
-pub mod local;
 mod open_response;
 pub mod replica_client;
 pub mod rubberduck;
 mod socket;
 pub mod stdio;
 pub mod streamable_http;
+pub mod unix;
 pub mod websocket;
 mod wire;
 

@@ -211,17 +211,16 @@ const COMMON: Layers = &[
     ("config", &["refusal", "token_file"]),
     ("telemetry", &["config", "http_client"]),
     ("seal", &["config"]),
-    ("local", &["config", "json"]),
-    ("listen", &["local"]),
+    ("user_broker", &["config", "json"]),
+    ("listen", &["user_broker"]),
 ];
 
 const API: Layers = &[
     ("budget", &[]),
     ("problem", &[]),
     ("auth", &["problem"]),
-    ("admin", &["auth"]),
     ("verbs", &["auth"]),
-    ("mcp", &["admin", "auth", "budget", "verbs"]),
+    ("mcp", &["auth", "budget", "verbs"]),
 ];
 
 const BROKER: Layers = &[
@@ -229,12 +228,12 @@ const BROKER: Layers = &[
     ("metrics", &[]),
     ("edge", &["hops"]),
     ("targets", &[]),
-    ("gateway", &["hops"]),
+    ("instances", &["hops"]),
     ("transport", &["edge"]),
     ("http", &["edge", "metrics", "targets", "transport"]),
     (
         "startup",
-        &["edge", "gateway", "hops", "http", "metrics", "targets", "transport"],
+        &["edge", "instances", "hops", "http", "metrics", "targets", "transport"],
     ),
 ];
 

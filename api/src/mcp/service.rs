@@ -9,8 +9,8 @@ use super::{
     tasks::Tasks,
 };
 use crate::{
-    admin::Administration,
     budget::{ByteBudget, Reservation},
+    verbs::administration::Administration,
 };
 
 /// What all peers of a process share.

@@ -2,6 +2,7 @@
 //! results as JSON. The MCP tools and the REST API translate them; this room knows neither.
 
 pub mod added_backends;
+pub mod administration;
 pub mod arguments;
 pub mod backends;
 pub mod compatibility;

@@ -141,7 +141,7 @@ fn read_variable(text: &str) -> Result<String, String> {
 }
 
 fn read_instance(text: &str) -> Result<String, String> {
-    common::local::Instance::parse(text)?;
+    common::user_broker::Instance::parse(text)?;
     Ok(text.to_owned())
 }
 

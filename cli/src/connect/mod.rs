@@ -13,7 +13,7 @@ use super::error::CliError;
 use super::flags::{choice, given, text};
 use super::usage_errors::redact_keys;
 use common::config::{self, CODEX_ENV, NAME_ENV, Rule, Size, Span, URL_ENV, WAKE_ENV};
-use common::local::{Instance, LocalPaths, StartPolicy, config_file_of_user};
+use common::user_broker::{Instance, LocalPaths, StartPolicy, config_file_of_user};
 use front::{
     self, Identity, Inbox, Log, Naming, OfferedEra, Options, Pane, Stdout, WakeMode, WakeOptions,
     dial::{Dial, LocalDial},

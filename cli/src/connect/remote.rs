@@ -19,7 +19,7 @@ use crate::{
 };
 use common::{
     json::frame::{self, JsonText},
-    local::hello::{Agent, CLOSING},
+    user_broker::hello::{Agent, CLOSING},
 };
 use front::{
     STACK_LEN,

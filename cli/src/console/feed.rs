@@ -20,7 +20,7 @@ use super::model::{Command, MESSAGES_LEN, Update};
 use crate::access::{BrokerAccess, BrokerUrl};
 use crate::client::{ApiRequest, Client, ClientError, parameter, percent_encoded, with_query};
 use crate::operate::{EventStream, Frame, Pages, parsed};
-use common::local::{
+use common::user_broker::{
     LocalPaths, StartPolicy, attach,
     hello::{COMMAND, Hello, HelloKey},
 };

@@ -25,7 +25,7 @@ use super::output::{EXIT_CODES, Output};
 use super::screen;
 use super::usage_errors::redact_keys;
 use common::config::{self, NOTIFY_COMMAND_ENV, NOTIFY_TEXT_ENV};
-use common::local::{Instance, LocalPaths};
+use common::user_broker::{Instance, LocalPaths};
 use feed::{Caller, Place};
 use model::Options;
 use notify::Notifier;

@@ -4,7 +4,7 @@ use actors::clock::{now, rfc3339_text};
 use rustix::process::{Resource, getrlimit};
 
 use super::{findings::Finding, setup::Setup};
-use common::local::{Living, living_brokers};
+use common::user_broker::{Living, living_brokers};
 
 /// The name of the check of the limit of open files.
 pub const FILES: &str = "open files";

@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use crate::{
     access::{BrokerAccess, BrokerUrl},
     broker::Broker,
-    local::user_sources,
+    local_command::user_sources,
 };
 use common::{
     config::{self, Config, ConfigError, Flag, SettingValue},
-    local::{Instance, Living, LocalPaths},
+    user_broker::{Instance, Living, LocalPaths},
 };
 
 /// What the checks look at.

@@ -4,7 +4,7 @@ use actors::model::MailSummary;
 use serde_json::{Value, json};
 
 use super::client::HookClient;
-use common::local::mail::{Mail, ReportedActivity};
+use common::user_broker::mail::{Mail, ReportedActivity};
 
 /// What happened in a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

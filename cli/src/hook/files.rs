@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
-use common::local::{HOOK_PREFIX, LocalPaths};
+use common::user_broker::{HOOK_PREFIX, LocalPaths};
 
 /// A file of a conversation in the runtime folder. Its name is a digest, because clients choose the names of conversations.
 pub fn file_of(paths: &LocalPaths, conversation: &str, extension: &str) -> PathBuf {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::input::time_left;
-use common::local::{
+use common::user_broker::{
     LineClient, LocalPaths, RequestError, StartPolicy, attach,
     hello::{COMMAND, Hello},
     mail::{ACTIVITY, ActivityReport, MAIL, Mail, MailQuery, ReportedActivity},

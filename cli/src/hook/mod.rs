@@ -23,7 +23,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::{error::CliError, output::print};
 use answer::Moment;
 pub use client::HookClient;
-use common::local::{Instance, LocalPaths, mail::ReportedActivity};
+use common::user_broker::{Instance, LocalPaths, mail::ReportedActivity};
 use input::{Event, Source};
 use mailbox::{Mailbox, TIMEOUT};
 use told::Told;

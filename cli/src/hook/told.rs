@@ -11,7 +11,7 @@ use std::{
 use actors::model::MailSummary;
 
 use super::files::file_of;
-use common::local::{Instance, LocalPaths};
+use common::user_broker::{Instance, LocalPaths};
 
 /// The file whose time of change is the time of the last request.
 pub struct Told {

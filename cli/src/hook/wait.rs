@@ -20,7 +20,7 @@ use super::{
     mailbox::{Mailbox, TIMEOUT},
 };
 use actors::backoff::{Backoff, random};
-use common::local::{FileLock, Instance, LocalPaths, RequestError, mail::MAIL_WAIT_MAX};
+use common::user_broker::{FileLock, Instance, LocalPaths, RequestError, mail::MAIL_WAIT_MAX};
 
 /// The exit code when messages wait: Claude Code tells the agent what stderr says.
 const MAIL_WAITS: u8 = 2;

@@ -13,7 +13,9 @@ use crate::connect::RemoteDial;
 use crate::error::CliError;
 use crate::mcp_client::{CallError, hello};
 use common::config::{API_KEY_ENV, nearest_name, one_line};
-use common::local::{AttachError, Instance, LineClient, LocalPaths, RequestError, StartPolicy, attach, hello::Hello};
+use common::user_broker::{
+    AttachError, Instance, LineClient, LocalPaths, RequestError, StartPolicy, attach, hello::Hello,
+};
 
 /// Longest wait for the answer to a hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);

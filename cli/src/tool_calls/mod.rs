@@ -14,7 +14,7 @@ use super::access::{self, BrokerAccess, EnvVars};
 use super::error::CliError;
 use super::flags::text;
 use super::usage_errors::redact_keys;
-use common::local::Instance;
+use common::user_broker::Instance;
 
 pub use call::read as read_call;
 pub use caller::Target;

@@ -25,7 +25,7 @@ use crate::flags::CALL_TIMEOUT;
 use crate::output::{Written, json_line, write};
 use crate::table::{Table, escaped, escaped_json};
 use common::exit;
-use common::local::{LocalPaths, RequestError};
+use common::user_broker::{LocalPaths, RequestError};
 
 /// The file of the earlier lines, in the state folder of the broker.
 const HISTORY_FILE: &str = "repl-history";

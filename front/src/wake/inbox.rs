@@ -14,7 +14,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::missed::Missed;
-use common::local;
+use common::user_broker;
 
 /// The variables with the path of the socket and the token of its first line.
 pub const SOCKET_ENV: &str = "CLAUDE_CODE_MESSAGING_SOCKET";
@@ -72,10 +72,10 @@ impl Inbox {
             ErrorKind::TimedOut | ErrorKind::WouldBlock => Missed::failed("the inbox of the client takes nothing"),
             _ => Missed::failed(format!("the inbox socket cannot be used: {error}")),
         };
-        let Some(mut stream) = local::connect(&self.socket, deadline).map_err(failed)? else {
+        let Some(mut stream) = user_broker::connect(&self.socket, deadline).map_err(failed)? else {
             return Err(Missed::absent("no program listens at the inbox socket"));
         };
-        if local::peer_of(&stream)
+        if user_broker::peer_of(&stream)
             .map_err(failed)?
             .is_some_and(|peer| peer.uid != own)
         {

@@ -13,7 +13,7 @@ use crate::http::{
     extract::{Admin, ApiResult, Caller, ok, parse_text},
     resource::Resource,
 };
-use api::admin::{AUDIT_PAGE_LEN_MAX, AuditFilter};
+use api::verbs::administration::{AUDIT_PAGE_LEN_MAX, AuditFilter};
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {

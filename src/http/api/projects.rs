@@ -26,8 +26,8 @@ use crate::http::{
     resource::Resource,
 };
 use api::{
-    admin::{GRACE_MAX, KEY_LIFE_MAX, ProjectFilter},
     problem::Problem,
+    verbs::administration::{GRACE_MAX, KEY_LIFE_MAX, ProjectFilter},
 };
 use common::json::JsonObject;
 

@@ -12,9 +12,9 @@ use super::{
     tool::{ADDITIVE, Called, DESTRUCTIVE, IDEMPOTENT, READ_ONLY, Tool, ToolCaller},
 };
 use crate::{
-    admin::{Administration, GRACE_MAX, ProjectFilter},
     auth::Identity,
     mcp::reply::ToolResult,
+    verbs::administration::{Administration, GRACE_MAX, ProjectFilter},
     verbs::arguments::Arguments,
 };
 

@@ -16,7 +16,7 @@ use crate::{
     edited_file::{self, Edit, PRIVATE},
     error::CliError,
 };
-use common::local;
+use common::user_broker;
 
 /// The table of the backends.
 const BACKENDS: &str = "backends";
@@ -43,7 +43,7 @@ pub fn path(given: Option<&PathBuf>) -> Result<PathBuf, CliError> {
     };
     match given {
         Some(file) => Ok(std::path::absolute(file).unwrap_or_else(|_| file.clone())),
-        None => local::config_file_of_user().ok_or_else(no_folder),
+        None => user_broker::config_file_of_user().ok_or_else(no_folder),
     }
 }
 

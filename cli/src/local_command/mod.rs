@@ -24,7 +24,7 @@ use super::{
 };
 use common::{
     exit,
-    local::{Instance, LocalPaths},
+    user_broker::{Instance, LocalPaths},
 };
 use control::{clean_up, dev_instances, end, ended_text, paths_of, reports, start, start_dev};
 use logs::{Form, Logs};

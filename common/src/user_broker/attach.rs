@@ -153,7 +153,7 @@ mod tests {
     use std::{path::PathBuf, time::Duration};
 
     use super::*;
-    use crate::local::Instance;
+    use crate::user_broker::Instance;
 
     #[test]
     fn a_broker_that_lives_without_a_socket_is_named_with_the_command_that_ends_it() {

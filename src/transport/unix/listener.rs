@@ -21,7 +21,7 @@ use super::{
 };
 use crate::transport::descriptor_stream::DescriptorStream;
 use api::mcp::rpc::{self, REFUSED, RpcError};
-use common::{json::frame::JsonText, local::PublishedSocket};
+use common::{json::frame::JsonText, user_broker::PublishedSocket};
 
 /// Pause after a failure to accept, which is usually a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

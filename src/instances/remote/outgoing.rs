@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
-use crate::gateway::{lists::ReadTools, probe::Probe};
+use crate::instances::{lists::ReadTools, probe::Probe};
 use api::mcp::{
     call_trace::trace_in_meta,
     mirrored::{self, MirroredParameter, mirrored_parameters},

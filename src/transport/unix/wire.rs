@@ -37,7 +37,7 @@ use api::{
 };
 use common::{
     json::frame::{self, JsonText},
-    local::{
+    user_broker::{
         hello::{self, Hello},
         mail::{ACTIVITY, MAIL},
     },

@@ -19,7 +19,7 @@ use crate::{
     short,
     table::{escaped, escaped_json},
 };
-use common::{local::LocalPaths, telemetry::older_file};
+use common::{telemetry::older_file, user_broker::LocalPaths};
 
 /// Time between two looks at a log that is followed.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::{HttpClientSession, SESSION_ID, Session};
-use crate::gateway::{
+use crate::instances::{
     probe::{INITIALIZED, Opening, Probe},
     remote::{
         outgoing::{Outgoing, PROTOCOL_VERSION},

@@ -8,11 +8,11 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::transport::{
     Connections, TransportContext,
-    local::{Fifo, LocalFacts, LocalListener, LocalService, WarningTexts, open_fifo},
+    unix::{Fifo, LocalFacts, LocalListener, LocalService, WarningTexts, open_fifo},
 };
 use common::{
     config::Config,
-    local::{PublishedSocket, publish_socket, vet},
+    user_broker::{PublishedSocket, publish_socket, vet},
 };
 
 /// Time in which the listener accepts the clients that connected before the name was withdrawn.

@@ -20,7 +20,7 @@ use crate::{
 };
 use common::{
     exit,
-    local::{
+    user_broker::{
         self, AttachError, LineClient, Living, LocalPaths, StartPolicy, attach,
         hello::{self, COMMAND, Hello, Status},
         living_brokers,
@@ -155,8 +155,8 @@ impl Report {
                     Err(error) => report.unknown = Some(error.to_string()),
                 }
             }
-            Err(AttachError::NotRunning { .. }) => match local::is_alive(paths) {
-                Ok(false) => report.stale = local::files(paths),
+            Err(AttachError::NotRunning { .. }) => match user_broker::is_alive(paths) {
+                Ok(false) => report.stale = user_broker::files(paths),
                 Ok(true) => {
                     report.unknown = Some("a broker runs and has no socket: it is starting or stopping".to_owned());
                 }
@@ -223,7 +223,7 @@ impl Report {
         self.clients = of_socket.filter(|pid| *pid != own).count();
         if status.storage == "disk" {
             let info = fs::read(self.socket.with_file_name("broker.json")).unwrap_or_default();
-            let info = serde_json::from_slice::<local::Info>(&info).ok();
+            let info = serde_json::from_slice::<user_broker::Info>(&info).ok();
             self.data_bytes = info.map(|info| folder_bytes(&info.data));
         }
         self.pid = Some(status.pid);

@@ -11,11 +11,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::endpoint::{Response, shortened};
 use crate::{
-    gateway::{
+    hops,
+    instances::{
         message::{self, AnswerTo, Message},
         probe::{error_code, error_text},
     },
-    hops,
 };
 use api::mcp::rpc;
 

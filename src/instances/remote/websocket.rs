@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::endpoint::Endpoint;
-use crate::gateway::{
+use crate::instances::{
     answer_room::AnswerRoom,
     client_session::ClientSession,
     ending::Ending,

@@ -16,11 +16,11 @@ use crate::broker::{Broker, Serving};
 use common::{
     config::{self, Config, DefaultValue, Flag, SettingValue, Source, Sources, StorageKind},
     exit,
-    local::{
+    telemetry::{self, LogFile},
+    user_broker::{
         Info, Instance, LifeLock, LocalPaths, LockError, Readiness, build_id, config_file_of_user, running_version,
         started_at, write_private,
     },
-    telemetry::{self, LogFile},
 };
 
 /// Which broker of a user is run, and how.

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::{HttpClientSession, awaited::Awaited};
-use crate::gateway::{
+use crate::instances::{
     probe::Probe,
     remote::{
         endpoint::{Response, shortened},

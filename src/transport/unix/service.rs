@@ -29,7 +29,7 @@ use api::{
         rpc::{INVALID_REQUEST, RpcError},
     },
 };
-use common::local::{
+use common::user_broker::{
     build_id,
     hello::{Agent, COMMAND, ConnectionStatus, Hello, HelloResult, Status},
     meet, own_protocol, running_version, started_at,

@@ -19,7 +19,7 @@ use api::{
     auth::Identity,
     mcp::rpc::{Params, RpcError},
 };
-use common::local::mail::{ActivityReport, MAIL_WAIT_MAX, Mail, MailQuery, ReportedActivity};
+use common::user_broker::mail::{ActivityReport, MAIL_WAIT_MAX, Mail, MailQuery, ReportedActivity};
 
 /// Reads the params of a method about mail.
 ///

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::CliError;
 use common::{
     config::Flag,
-    local::{LocalPaths, write_private},
+    user_broker::{LocalPaths, write_private},
 };
 
 /// The words for a transport.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use actors::gateway::CallNumber;
 
-use crate::gateway::remote::refusal::lost_session_error;
+use crate::instances::remote::refusal::lost_session_error;
 
 /// What a response is read for.
 #[derive(Default)]

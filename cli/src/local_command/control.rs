@@ -7,7 +7,7 @@ use std::{
 
 use super::{options::DevOptions, report::Report};
 use crate::error::CliError;
-use common::local::{
+use common::user_broker::{
     self, AttachError, Instance, LocalError, LocalPaths, StartPolicy, Stopped, attach, hello::Hello, stop,
 };
 
@@ -67,7 +67,7 @@ pub fn start(paths: &LocalPaths) -> Result<bool, CliError> {
 /// # Errors
 /// Those of [`start`]; it runs with other options.
 pub fn start_dev(paths: &LocalPaths, options: &DevOptions) -> Result<bool, CliError> {
-    if local::is_alive(paths).unwrap_or(false) {
+    if user_broker::is_alive(paths).unwrap_or(false) {
         if DevOptions::read(paths) != *options {
             return Err(CliError::Failed(format!(
                 "{} runs with other options; {} stops it",
@@ -129,11 +129,11 @@ pub fn clean_up(is_dry: bool) -> Result<Vec<String>, CliError> {
         let paths = LocalPaths::look_up(&instance)?;
         let failed = |error: std::io::Error| CliError::Failed(format!("{}: {error}", paths.folder.display()));
         let files = if !is_dry {
-            local::remove_folder(&paths).map_err(failed)?
-        } else if local::is_alive(&paths).map_err(failed)? {
+            user_broker::remove_folder(&paths).map_err(failed)?
+        } else if user_broker::is_alive(&paths).map_err(failed)? {
             Vec::new()
         } else {
-            let mut files = local::files(&paths);
+            let mut files = user_broker::files(&paths);
             files.push(paths.folder.clone());
             files
         };
@@ -150,7 +150,7 @@ pub fn reports(instances: &[Instance]) -> Result<Vec<Report>, CliError> {
     let report = |instance: &Instance| {
         let paths = LocalPaths::look_up(instance)?;
         // A start would be refused there: that the broker does not run is not all there is to say.
-        local::vet_above(&paths.folder)?;
+        user_broker::vet_above(&paths.folder)?;
         Ok(Report::of(&paths))
     };
     instances.iter().map(report).collect()

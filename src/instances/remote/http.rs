@@ -32,7 +32,7 @@ use super::{
     refusal::{LONG_TURNS, Refusal, media_type},
     transport::{Failed, Held, Transport},
 };
-use crate::gateway::{
+use crate::instances::{
     answer_room::AnswerRoom,
     client_session::{ClientSession, Stop},
     ending::Ending,

@@ -28,7 +28,7 @@ use api::{
 };
 use common::{
     json::frame::JsonText,
-    local::hello::{self, AUTHENTICATION_FAILED},
+    user_broker::hello::{self, AUTHENTICATION_FAILED},
 };
 
 /// Longest time until the first byte of a client.
