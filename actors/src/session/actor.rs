@@ -61,6 +61,8 @@ pub struct Session {
     ownership: Ownership,
     push: Push,
     receives: Receives<Caller>,
+    /// The incarnation for which the inbox was claimed.
+    claimed_by: u32,
     waking: Waking,
     connections: Connections,
     /// The attachment for which the ways of its connection are known.
@@ -135,6 +137,7 @@ impl Session {
             shared,
             push: Push::default(),
             receives: Receives::new(settings.incarnation),
+            claimed_by: settings.incarnation,
             waking: Waking::new(settings.wake),
             connections: Connections::default(),
             known_attachment: None,

@@ -47,6 +47,8 @@ pub(super) enum Event {
     Refused,
     /// An operation of the store has failed.
     Failed { retry: Retry },
+    /// The session was registered at another replica since the claim that failed.
+    RegisteredElsewhere,
     /// The timer of the retry went off.
     RetryDue,
     /// The actor panicked: its timers are gone.
@@ -58,6 +60,9 @@ pub(super) enum Event {
 pub(super) enum Effect {
     /// Claim the inbox; the store releases what is leased.
     Claim,
+    /// Claim the inbox, unless the session was registered at another replica since the claim that failed: then report
+    /// [`Event::RegisteredElsewhere`].
+    ClaimAgain,
     /// Release what is leased.
     Release,
     /// Start push again and lease the waiting messages.
@@ -116,9 +121,10 @@ impl Ownership {
             // The store may not have this claim yet.
             Event::Refused => self.failed(Retry::Release),
             Event::Failed { retry } => self.failed(retry),
+            Event::RegisteredElsewhere => self.has_failed_claim().then(|| self.step_down()),
             Event::RetryDue => self.retry.take().map(|retry| match retry {
                 Retry::Lease => Effect::Lease,
-                Retry::Release if self.claim.is_some() && self.epoch.is_none() => Effect::Claim,
+                Retry::Release if self.has_failed_claim() => Effect::ClaimAgain,
                 Retry::Release => Effect::Release,
             }),
             Event::Panicked => {
@@ -140,6 +146,11 @@ impl Ownership {
             None if is_store_shared => None,
             _ => Some(Effect::Claim),
         }
+    }
+
+    /// Whether there is a claim that the store may not have, because the operation failed.
+    fn has_failed_claim(&self) -> bool {
+        self.claim.is_some() && self.epoch.is_none()
     }
 
     fn step_down_if_superseded(&mut self) -> Option<Effect> {

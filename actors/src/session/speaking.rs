@@ -122,6 +122,11 @@ impl Speaking {
                 .any(|delivery| !matches!(passage(delivery), Passage::AsSent))
     }
 
+    /// Waits until this replica knows every change that any replica made before the call.
+    pub fn until_current(&self) -> BoxFuture<'static, Result<(), BrokerError>> {
+        self.project.until_current()
+    }
+
     fn member(&self) -> Option<Arc<Member>> {
         self.project.member(self.session)
     }

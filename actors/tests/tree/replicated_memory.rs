@@ -67,6 +67,8 @@ pub struct ReplicaConnection {
     pub roster_reads: watch::Sender<usize>,
     /// The question that the reachable store does not answer.
     unanswered: Mutex<Option<Unanswered>>,
+    /// How many questions were not answered.
+    pub refusals: watch::Sender<usize>,
 }
 
 /// A question that the store can refuse to answer.
@@ -74,6 +76,7 @@ pub struct ReplicaConnection {
 pub enum Unanswered {
     Sessions,
     Protocols,
+    Claims,
 }
 
 impl ReplicatedMemory {
@@ -87,6 +90,7 @@ impl ReplicatedMemory {
             rosters_held: watch::Sender::new(false),
             roster_reads: watch::Sender::new(0),
             unanswered: Mutex::default(),
+            refusals: watch::Sender::new(0),
         })
     }
 
@@ -156,6 +160,7 @@ impl ReplicaConnection {
     fn check_answered(&self, what: Unanswered) -> Result<(), StoreError> {
         let unanswered = *self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
         if unanswered == Some(what) {
+            self.refusals.send_modify(|count| *count += 1);
             return Err(StoreError::Unreachable(format!("no answer: {what:?}")));
         }
         Ok(())

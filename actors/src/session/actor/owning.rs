@@ -1,6 +1,6 @@
 //! The claim on the inbox, and the release and acknowledgement of what is leased.
 
-use actix::{AsyncContext, Context};
+use actix::{ActorFutureExt, AsyncContext, Context, fut::wrap_future};
 use tokio::sync::oneshot;
 
 use super::{RETRY_DELAY, Session};
@@ -40,6 +40,7 @@ impl Session {
         match effect {
             None => {}
             Some(Effect::Claim) => self.claim(ctx),
+            Some(Effect::ClaimAgain) => self.claim_again(ctx),
             Some(Effect::Release) => self.release_all(ctx),
             Some(Effect::Lease) => {
                 self.start_push_if_due(ctx);
@@ -84,6 +85,7 @@ impl Session {
         self.releases += 1;
         self.receives.mark_released();
         self.push.claimed();
+        self.claimed_by = self.receives.incarnation();
         let op = self
             .store
             .claim_session(self.id, claim, self.settings.delivery_limit, now());
@@ -102,6 +104,22 @@ impl Session {
                 }
             },
         );
+    }
+
+    /// Repeats a claim that failed. A registration at another replica is newer than the claim: the session is its own.
+    fn claim_again(&mut self, ctx: &mut Context<Self>) {
+        let failed = self.ownership.claim();
+        let current = self.speaking.until_current();
+        ctx.spawn(wrap_future(current).map(move |current, session: &mut Self, ctx| {
+            if session.ownership.claim() != failed {
+                return;
+            }
+            match current {
+                Ok(()) if session.receives.incarnation() == session.claimed_by => session.claim(ctx),
+                Ok(()) => session.apply_ownership(Event::RegisteredElsewhere, ctx),
+                Err(_) => session.retry_later(Retry::Release, ctx),
+            }
+        }));
     }
 
     /// Releases everything that is leased.

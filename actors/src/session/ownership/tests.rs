@@ -111,7 +111,7 @@ impl World {
     fn apply(&mut self, at: usize, event: Event) {
         let before = self.replicas[at].ownership.claim();
         match self.replicas[at].ownership.on(event) {
-            Some(Effect::Claim) => self.claim(at),
+            Some(Effect::Claim | Effect::ClaimAgain) => self.claim(at),
             Some(Effect::Release) => self.release(at),
             Some(Effect::Lease) => self.lease(at),
             Some(Effect::StepDown) => {
@@ -326,9 +326,21 @@ fn a_claim_that_the_store_has_not_confirmed_is_claimed_again_when_it_is_refused(
     ownership.on(Event::ClaimBegun { claim });
     assert_eq!(ownership.on(Event::Refused), Some(Effect::ScheduleRetry));
     assert_eq!(ownership.on(Event::Refused), None, "the timer is set");
-    assert_eq!(ownership.on(Event::RetryDue), Some(Effect::Claim));
+    assert_eq!(ownership.on(Event::RetryDue), Some(Effect::ClaimAgain));
     ownership.on(Event::Claimed { claim, epoch: 1 });
     assert_eq!(ownership.on(Event::Refused), Some(Effect::StepDown));
+}
+
+#[test]
+fn a_claim_that_failed_steps_down_for_a_registration_elsewhere() {
+    let mut ownership = Ownership::new(None, false);
+    ownership.on(Event::ClaimBegun {
+        claim: Claim::from_bits(1),
+    });
+    ownership.on(Event::Failed { retry: Retry::Release });
+    assert_eq!(ownership.on(Event::RegisteredElsewhere), Some(Effect::StepDown));
+    assert_eq!(ownership.claim(), None);
+    assert_eq!(owner(1).on(Event::RegisteredElsewhere), None, "its epoch decides");
 }
 
 #[test]

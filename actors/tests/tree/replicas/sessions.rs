@@ -10,7 +10,10 @@ use actors::{
 };
 
 use super::{ReplicaPair, until};
-use crate::world::{CHAT, run, settings, within_deadline};
+use crate::{
+    replicated_memory::Unanswered,
+    world::{CHAT, run, settings, within_deadline},
+};
 
 #[test]
 fn a_session_registered_at_one_replica_is_found_at_the_other() {
@@ -55,6 +58,25 @@ fn a_registration_at_the_other_replica_takes_the_session_over() {
         old.closes_with(CloseReason::TakenOver).await;
         new.sees(&sent).await;
         assert!(new.recorded().pushed.iter().all(|delivery| delivery.count == 2));
+        assert!(new.close_reasons().is_empty());
+    });
+}
+
+#[test]
+fn a_claim_that_failed_is_not_repeated_once_the_session_is_registered_elsewhere() {
+    run(|| async {
+        let pair = ReplicaPair::new(settings()).await;
+        let refusals = pair.here_connection.refusals.subscribe();
+        pair.here_connection.set_unanswered(Some(Unanswered::Claims));
+        let (_, old) = pair.here.register_with_push("bob").await;
+        within_deadline("a claim that fails", refusals.clone().wait_for(|count| *count > 0))
+            .await
+            .unwrap();
+        pair.here_connection.set_unanswered(None);
+        let (bob, new) = pair.there.register_with_push("bob").await;
+        old.closes_with(CloseReason::TakenOver).await;
+        let sent = pair.here.send_many(&bob, "bob", 3).await;
+        new.sees(&sent).await;
         assert!(new.close_reasons().is_empty());
     });
 }

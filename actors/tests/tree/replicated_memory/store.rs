@@ -118,6 +118,9 @@ impl StoreHooks for ReplicaStore {
     }
 
     fn claim_session(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed> {
+        if let Err(error) = self.connection.check_answered(Unanswered::Claims) {
+            return Box::pin(ready(Err(error)));
+        }
         self.run_and_publish(
             move |store| store.claim_session(session, claim, delivery_limit, now),
             |claimed| {
