@@ -46,7 +46,10 @@ function drawn(bitmap, scale) {
 
 const base64 = (blob) => new Promise((resolve, reject) => {
   const reader = new FileReader();
-  reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(',') + 1));
+  reader.onload = () => {
+    const url = String(reader.result);
+    resolve(url.slice(url.indexOf(',') + 1));
+  };
   reader.onerror = () => reject(reader.error);
   reader.readAsDataURL(blob);
 });

@@ -170,6 +170,7 @@ export function answerOf(question, parts, images = []) {
 export function isAnswer(question, parts) {
   const { answer } = question;
   if (!answer) return false;
+  /** @type {any} */
   const given = answerOf(question, parts);
   const same = (one, other) => (one?.other ?? null) === (other?.other ?? null) && (one?.text ?? null) === (other?.text ?? null)
     && (one?.selected ?? []).join('\n') === (other?.selected ?? []).join('\n');

@@ -35,8 +35,17 @@ export function apiUrl(path, query = {}) {
 // The project whose data the page shows, if it is not that of the key.
 export const chosenProject = () => currentRoute().params.project ?? null;
 
-// Sends a request and returns the parsed answer; null for an answer without a body. One that is the last of a page outlives
-// it.
+/**
+ * Sends a request and returns the parsed answer; null for an answer without a body. One that is the last of a page outlives
+ * it.
+ * @template {string} M
+ * @template {string} P
+ * @param {M} method
+ * @param {P & KnownPath<M, P>} path
+ * @param {{ query?: QueryOf<M, P>, body?: BodyOf<M, P>, signal?: AbortSignal, project?: string | null,
+ *   headers?: Record<string, string>, isLast?: boolean }} [options]
+ * @returns {Promise<AnswerOf<M, P>>}
+ */
 export async function call(method, path, { query, body, signal, project = chosenProject(), headers: more = {},
   isLast = false } = {}) {
   const headers = { Accept: 'application/json', ...more };
@@ -87,6 +96,13 @@ function parse(text) {
   try { return text ? JSON.parse(text) : null; } catch { return null; }
 }
 
+/**
+ * @template {string} P
+ * @param {P & KnownPath<'GET', P>} path
+ * @param {QueryOf<'GET', P>} [query]
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<AnswerOf<'GET', P>>}
+ */
 export const get = (path, query, signal) => call('GET', path, { query, signal });
 
 // Asks who the caller is. Without a valid key the login form is shown.

@@ -48,7 +48,7 @@ export function duration(seconds) {
   if (seconds < 0.001) return `${Math.max(1, Math.round(seconds * 1e6))} µs`;
   if (seconds < 1) return `${seconds < 0.01 ? (seconds * 1000).toFixed(1) : Math.round(seconds * 1000)} ms`;
   if (seconds < 60) return `${seconds < 10 && seconds % 1 ? seconds.toFixed(1) : Math.round(seconds)} s`;
-  const parts = [['d', 86_400], ['h', 3_600], ['min', 60], ['s', 1]];
+  const parts = /** @type {const} */ ([['d', 86_400], ['h', 3_600], ['min', 60], ['s', 1]]);
   const from = parts.findIndex(([, size]) => seconds >= size);
   const [unit, size] = parts[from];
   const first = Math.floor(seconds / size);

@@ -38,7 +38,7 @@ function nextBlock(lines, at, room) {
   const line = lines[at];
   if (!line.trim()) return [null, at + 1];
   const fence = FENCE.exec(line);
-  if (fence) return fenced(lines, at, fence);
+  if (fence) return fenced(lines, at, fence[1], fence[2]);
   const heading = HEADING.exec(line);
   if (heading) return [{ kind: 'heading', level: heading[1].length, spans: parseSpans(heading[2], room) }, at + 1];
   if (RULE.test(line)) return [{ kind: 'rule' }, at + 1];
@@ -61,7 +61,7 @@ function nextBlock(lines, at, room) {
 }
 
 // A fence that is never closed ends with the text.
-function fenced(lines, at, [, mark, language]) {
+function fenced(lines, at, mark, language) {
   const closing = new RegExp(`^ {0,3}${mark[0]}{${mark.length},} *$`);
   let next = at + 1;
   while (next < lines.length && !closing.test(lines[next])) next += 1;

@@ -7,8 +7,15 @@ const INTERVAL_MS = 1_000;
 const INTERVAL_MS_MAX = 10_000;
 const SHARE = 10;
 
-// `key` names what is loaded: another key loads at once. `load(signal)` returns a promise. Of `topics` the events refresh the
-// data if `concerns(event, topic)` says so; `pollMs` refreshes it without events.
+/**
+ * `key` names what is loaded: another key loads at once. Of `topics` the events refresh the data if `concerns(event, topic)`
+ * says so; `pollMs` refreshes it without events.
+ * @template T
+ * @param {string} key
+ * @param {(signal: AbortSignal) => Promise<T>} load
+ * @param {{ topics?: string[], pollMs?: number, concerns?: (event: any, topic: string) => boolean }} [options]
+ * @returns {{ data: T | null, problem: any, isLoading: boolean, isStale: boolean, refresh: () => void }}
+ */
 export function useResource(key, load, { topics = [], pollMs = 0, concerns = () => true } = {}) {
   const [state, setState] = useState({ key: null, data: null, problem: null, isLoading: true });
   const run = useRef({ last: -INTERVAL_MS, interval: INTERVAL_MS, timer: 0, abort: null, isStale: false, load });

@@ -6,7 +6,7 @@ const RETRY_MS_MAX = 5_000;
 // Opens the stream at `address()`, which is asked at each attempt. `onEvent(name, data)` gets each event of the `names`,
 // `onOpen` and `onLost` hear of the connection, `onRefused(problem)` hears why the broker refused it. Returns a function that
 // closes the stream.
-export function openStream(address, names, { onEvent, onOpen, onLost, onRefused = () => {} }) {
+export function openStream(address, names, { onEvent, onOpen, onLost, onRefused = (_problem) => {} }) {
   let source = null;
   let timer = 0;
   let retryMs = 0;

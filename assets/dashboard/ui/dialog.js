@@ -31,8 +31,11 @@ export function DialogHost() {
   </dialog>`;
 }
 
-// Asks before an action. `run(progress, form)` does it and returns what the dialog then shows: a sentence or an element.
-// `progress(done, total, text)` draws a bar; `fields` is what the form asks for.
+/**
+ * Asks before an action. `run({progress, form})` does it and returns what the dialog then shows: a sentence or an element.
+ * `progress(done, total, text)` draws a bar; `fields` is what the form asks for.
+ * @param {{ title: string, text?: any, verb: string, isDangerous?: boolean, fields?: any, run: (asked: any) => any, after?: () => void }} asked
+ */
 export function ask({ title, text, verb, isDangerous = false, fields = null, run, after }) {
   openDialog((close) => html`<${Question} ...${{ title, text, verb, isDangerous, fields, run, after, close }} />`);
 }

@@ -19,7 +19,13 @@ const LINES_MAX = 1_000;
 export const Backends = ({ route, title }) => (route.item
   ? html`<${Backend} name=${route.item} params=${route.params} />` : html`<${List} params=${route.params} title=${title} />`);
 
-const pathOf = (name, rest = '') => `backends/${encodeURIComponent(name)}${rest}`;
+/**
+ * @template {string} [R='']
+ * @param {string} name
+ * @param {R} [rest]
+ * @returns {`backends/${string}${R}`}
+ */
+const pathOf = (name, rest) => /** @type {any} */ (`backends/${encodeURIComponent(name)}${rest ?? ''}`);
 const includes = (text, wanted) => !wanted || text.toLowerCase().includes(wanted.toLowerCase());
 
 function List({ params, title }) {
@@ -76,7 +82,8 @@ function Actions({ backend, after, isShort = false }) {
   const name = visible(backend.name, 60);
   return Object.entries(COMMANDS).filter(([, { isOffered }]) => isOffered(backend)).map(([command, { verb, said, text, isDangerous }]) => {
     const run = async () => {
-      await call('POST', pathOf(backend.name, `/${command}`));
+      const rest = /** @type {`/${keyof typeof COMMANDS}`} */ (`/${command}`);
+      await call('POST', pathOf(backend.name, rest));
       return `${name} ${said}.`;
     };
     const begin = () => ask({ title: `${verb} ${name}?`, verb, isDangerous, text: html`<p>${text}${

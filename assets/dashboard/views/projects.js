@@ -55,7 +55,7 @@ function create(after) {
 }
 
 function Project({ id }) {
-  const path = `projects/${encodeURIComponent(id)}`;
+  const path = /** @type {const} */ (`projects/${encodeURIComponent(id)}`);
   const isOwn = allows('operator') || id === me.get().project_id;
   const mayAct = isOwn && allows('admin');
   const resource = useResource(path, (signal) => get(path, {}, signal), { topics: ['audit'], pollMs: 10_000 });
@@ -87,6 +87,7 @@ function remove(id) {
     }, after: () => go(link('projects', null, { project: '' })) });
 }
 
+/** @param {{ path: `projects/${string}`, project: string }} of */
 function Keys({ path, project }) {
   const resource = useResource(`${path}/keys`, (signal) => get(`${path}/keys`, {}, signal), { topics: ['audit'], pollMs: 10_000 });
   const after = resource.refresh;
@@ -107,6 +108,7 @@ function Keys({ path, project }) {
       ]} />`}<//><//>`;
 }
 
+/** @param {`projects/${string}`} path */
 function addKey(path, project, after) {
   ask({ title: `New key of ${project}`, verb: 'Create',
     fields: html`<label><span>Scope</span><select name="scope"><option value="observer">observer: sees</option>
@@ -127,6 +129,7 @@ function addKey(path, project, after) {
     }, after });
 }
 
+/** @param {`projects/${string}`} path */
 function rotate(path, id, after) {
   ask({ title: id ? `Rotate the key ${id}?` : 'Rotate all keys?', verb: 'Rotate', isDangerous: true,
     text: html`<p>${id ? 'A new key takes its place, and the sessions stay. The old key ends'
@@ -138,6 +141,7 @@ function rotate(path, id, after) {
     }, after });
 }
 
+/** @param {`projects/${string}`} path */
 function revoke(path, id, after) {
   ask({ title: `Revoke the key ${id}?`, verb: 'Revoke', isDangerous: true,
     text: html`<p>It ends at once, and connections that use it are closed.${id === me.get().key_id ? ' You are logged in with this key.' : ''}</p>`,
@@ -147,6 +151,7 @@ function revoke(path, id, after) {
     }, after });
 }
 
+/** @param {{ path: `projects/${string}`, project: string }} of */
 function Grants({ path, project }) {
   const resource = useResource(`${path}/grants`, (signal) => get(`${path}/grants`, {}, signal), { topics: ['audit'], pollMs: 10_000 });
   const after = resource.refresh;
@@ -168,6 +173,7 @@ function Grants({ path, project }) {
       ]} />`}<//><//>`;
 }
 
+/** @param {`projects/${string}`} path */
 function grant(path, project, after) {
   ask({ title: `Let ${project} send to another project`, verb: 'Grant',
     fields: html`${input('target', 'Project', { required: true, maxlength: 63 })}${input('protocols', 'Protocols, separated by commas (empty: all)')}

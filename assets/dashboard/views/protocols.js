@@ -42,7 +42,7 @@ function List({ params, title }) {
 }
 
 function Protocol({ name, version }) {
-  const path = `protocols/${encodeURIComponent(name)}/${encodeURIComponent(version)}`;
+  const path = /** @type {const} */ (`protocols/${encodeURIComponent(name)}/${encodeURIComponent(version)}`);
   const resource = useResource(path, (signal) => get(path, {}, signal));
   const versions = useResource(`versions ${name}`, (signal) => get('protocols', { name, limit: 100 }, signal), { topics: ['protocol'] });
   return html`<p class="crumb"><a href=${link('protocols')}>Protocols</a></p>
@@ -67,7 +67,7 @@ function Protocol({ name, version }) {
 
 // Who speaks which version, with the lenses between them. The lowest version is the first row.
 function Use({ name, version }) {
-  const path = `protocols/${encodeURIComponent(name)}`;
+  const path = /** @type {const} */ (`protocols/${encodeURIComponent(name)}`);
   const resource = useResource(`use ${name}`, (signal) => get(path, { window: '24h' }, signal), { topics: ['protocol', 'session'], pollMs: 30_000 });
   return html`<${Panel} title="Use in 24 hours"><${Loaded} resource=${resource} what="the use">${(data) => html`
     <${Table} caption="Use of each version" rows=${data.versions} keyOf=${(row) => row.version} empty=${{ title: 'No version.' }} columns=${[

@@ -45,7 +45,7 @@ const nameOf = (session) => visible(session.name ?? session.session_id, 60);
 
 function Actions({ session, after, isShort = false, ended = after }) {
   // A member ends its own sessions by their names: ids of lists do not act for it.
-  const path = `sessions/${encodeURIComponent(session.name ?? session.session_id)}`;
+  const path = /** @type {const} */ (`sessions/${encodeURIComponent(session.name ?? session.session_id)}`);
   const disconnect = () => ask({ title: `Disconnect ${nameOf(session)}?`, verb: 'Disconnect',
     text: html`<p>Its connection is closed. Name and inbox stay, and the client may come back.</p>`,
     run: async () => {
