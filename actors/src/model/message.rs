@@ -9,6 +9,7 @@ mod stored;
 mod summary;
 mod trace;
 mod transformed;
+mod transforms;
 mod version;
 
 use std::{
@@ -33,6 +34,7 @@ pub use outcome::{NOTE_CHARACTERS_MAX, Outcome, OutcomeKind};
 pub use stored::StoredMessageError;
 pub use summary::EnvelopeSummary;
 pub use transformed::Transformed;
+pub use transforms::Transforms;
 pub use version::{MessageText, TransformHeaders};
 
 use super::{MessageId, ProjectId, SessionId, SessionName, SessionRecord, TraceContext, UNSET_ID};

@@ -48,7 +48,7 @@ pub use message::{
     Addressing, Complement, DeadLetter, DeadLetterReason, DeliveryStatus, EnvelopeFragments, EnvelopeSummary, HOPS_MAX,
     Headers, Message, MessageIds, MessageText, NOTE_CHARACTERS_MAX, NewMessage, Outcome, OutcomeKind, Priority,
     Progress, RecipientStatus, ReportChoice, StoredMessage, StoredMessageError, TransformHeaders, TransformRule,
-    Transformed, excerpt,
+    Transformed, Transforms, excerpt,
 };
 pub use page::{PAGE_BYTES_MAX, PageRoom};
 pub use project::{

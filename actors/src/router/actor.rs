@@ -7,14 +7,14 @@ use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Supervised, W
 use tokio::sync::oneshot;
 
 use super::{
-    AcceptSpans, Recipients, Route, RouteAnswer, Routed, Submission, Transforms,
+    AcceptSpans, Recipients, Route, RouteAnswer, Routed, Submission,
     reply_barrier::{PendingAnswer, ReplyBarrier},
 };
 use crate::{
     clock::{Now, fine_ns, now},
     directory::{AudienceQuery, Directory, SelectedRecipients, TransformedFor},
     metrics::{METRICS, ProjectCounters, StoreOperation},
-    model::{ActorKind, BrokerError, Message, MessageIds, MissingSession, ProjectEvent},
+    model::{ActorKind, BrokerError, Message, MessageIds, MissingSession, ProjectEvent, Transforms},
     ops::then,
     policy::{PolicyLimits, ProjectPolicy},
     session::Member,
@@ -475,11 +475,11 @@ impl Router {
         };
         let mut result = SendResult::accepted(message.id, audience, queue_len, refused);
         result.skipped = skipped;
+        result.transforms = transforms_of(forms, to);
         PendingAnswer::Accepted {
             message,
             result,
             skipped,
-            transforms: transforms_of(forms, to),
         }
     }
 
@@ -497,11 +497,7 @@ fn transforms_of(forms: Option<Box<[Arc<Form>]>>, to: ResolvedRecipients) -> Opt
     let (rows, failed) = match to {
         ResolvedRecipients::Many { selected, .. } => (selected.transformed, selected.failed),
         ResolvedRecipients::One(_) | ResolvedRecipients::Missing(_) => {
-            let forms = forms?.into_iter().map(|form| (form, 1)).collect();
-            return Some(Arc::new(Transforms {
-                forms,
-                failed: Vec::new(),
-            }));
+            return Some(Transforms::of_one(forms?.first()?.kept()));
         }
     };
     if rows.is_empty() && failed.is_empty() {
@@ -510,10 +506,10 @@ fn transforms_of(forms: Option<Box<[Arc<Form>]>>, to: ResolvedRecipients) -> Opt
     // Both forms of one path, with and without a complement, are one row of the answer.
     let form_of = |row: &TransformedFor| {
         let form = forms.iter().flatten().find(|form| form.has_path(&row.plan))?;
-        Some((Arc::clone(form), row.recipients))
+        Some((Arc::clone(form.kept()), row.recipients))
     };
-    let forms = rows.iter().filter_map(form_of).collect();
-    Some(Arc::new(Transforms { forms, failed }))
+    let versions = rows.iter().filter_map(form_of).collect();
+    Some(Arc::new(Transforms { versions, failed }))
 }
 
 impl Actor for Router {

@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 use super::AcceptSpans;
 use crate::{
     directory::AudienceQuery,
-    model::{BrokerError, DeliveryStatus, NewMessage, Outcome, SessionId},
+    model::{BrokerError, DeliveryStatus, NewMessage, Outcome},
     session::Member,
     speech::Form,
     storage::SendResult,
@@ -63,17 +63,6 @@ pub struct Routed {
     pub is_repeat: bool,
     /// What the recipient said of the message, for a sender that waited for its acknowledgement.
     pub outcome: Option<Arc<Outcome>>,
-    /// What lenses do to the message for the recipients as they are now. None without lenses, and of a repeat.
-    pub transforms: Option<Arc<Transforms>>,
-}
-
-/// What lenses do to an accepted message.
-#[derive(Debug)]
-pub struct Transforms {
-    /// The forms, each with the number of its recipients.
-    pub forms: Vec<(Arc<Form>, usize)>,
-    /// Recipients of a broadcast for whom lenses fail on the payload.
-    pub failed: Vec<SessionId>,
 }
 
 impl Routed {
@@ -86,7 +75,6 @@ impl Routed {
             status: None,
             is_repeat: true,
             outcome: None,
-            transforms: None,
         }
     }
 }

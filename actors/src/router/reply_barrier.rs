@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::{RouteAnswer, Routed, Transforms};
+use super::{RouteAnswer, Routed};
 use crate::{locked::Locked, model::Message, storage::SendResult};
 
 /// The answers of one batch. Each nudge holds a clone of the `Arc`; dropping the last one sends the answers. What was
@@ -27,7 +27,6 @@ pub(super) enum PendingAnswer {
         message: Arc<Message>,
         result: SendResult,
         skipped: usize,
-        transforms: Option<Arc<Transforms>>,
     },
 }
 
@@ -57,7 +56,6 @@ impl PendingAnswer {
                 message,
                 mut result,
                 skipped,
-                transforms,
             } => {
                 if let Some((count, at_ms)) = message.progress.delivered() {
                     let delivered = (count as usize).min(result.queued);
@@ -75,7 +73,6 @@ impl PendingAnswer {
                     status,
                     is_repeat: false,
                     outcome: None,
-                    transforms,
                 })
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::Op;
 use crate::{
     clock::Now,
-    model::{DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId, Transformed},
+    model::{DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId, Transformed, Transforms},
 };
 
 /// Receipts, idempotency keys and cross-project targets of a project.
@@ -70,6 +70,7 @@ pub enum KeyReservation {
 ///     refused: [dave],
 ///     delivered_at_ms: Some(1790000000000),
 ///     status: None,                           // the sender did not wait
+///     transforms: None,                       // all get it as sent
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +91,8 @@ pub struct SendResult {
     pub delivered_at_ms: Option<u64>,
     /// Its status when a sender that waited for delivery or acknowledgement was answered.
     pub status: Option<DeliveryStatus>,
+    /// What lenses do to it for the recipients as they were then. None without lenses.
+    pub transforms: Option<Arc<Transforms>>,
 }
 
 impl SendResult {
@@ -106,6 +109,7 @@ impl SendResult {
             refused,
             delivered_at_ms: None,
             status: None,
+            transforms: None,
         }
     }
 }

@@ -196,11 +196,8 @@ impl Job<'_> {
             ..envelope(false)
         };
         let filter = CapabilityFilter::default();
-        let submission = world
-            .project
-            .prepare_broadcast(sender, filter, &request)
-            .known()
-            .unwrap();
+        let prepared = world.project.prepare_broadcast(sender, filter, &request);
+        let submission = prepared.answer().await.unwrap();
         world.submit(vec![submission]).await.unwrap().pop().unwrap().unwrap()
     }
 }
@@ -231,10 +228,10 @@ async fn takes(world: &World, member: &Member, mode: ReceiveMode) -> Vec<Value> 
 }
 
 fn transforms(routed: &Routed) -> Vec<Value> {
-    let transforms = routed.transforms.as_ref().unwrap();
-    let forms = transforms.forms.iter();
-    forms
-        .map(|(form, recipients)| json!([form.transformation(), recipients]))
+    let transforms = routed.result.transforms.as_ref().unwrap();
+    let versions = transforms.versions.iter();
+    versions
+        .map(|(transformed, recipients)| json!([transformed, recipients]))
         .collect()
 }
 
@@ -260,7 +257,7 @@ fn each_recipient_gets_a_direct_message_in_its_version() {
         assert_eq!(routed.result.delivered, 1, "the answer counts the delivery of the form");
 
         let routed = job(1, &payload).to(&world, &alice, "carol").await;
-        assert!(routed.transforms.is_none());
+        assert!(routed.result.transforms.is_none());
         let seen = takes(&world, &same, ReceiveMode::Manual).await;
         assert_eq!(seen[0]["payload"], payload);
         assert!(seen[0].get("transformed").is_none());
@@ -282,7 +279,7 @@ fn a_broadcast_is_transformed_once_for_each_version() {
         let mut rows = transforms(&routed);
         rows.sort_by_key(|row| row[0]["to"].to_string());
         assert_eq!(rows, [json!([row("1.0.0"), 2]), json!([row("2.0.0"), 1])]);
-        let failed = &routed.transforms.as_ref().unwrap().failed;
+        let failed = &routed.result.transforms.as_ref().unwrap().failed;
         assert_eq!(*failed, [members[4].record.id], "the title is too long for version 4");
         assert_eq!(routed.result.queued + routed.result.delivered, 4);
         let mut seen = Vec::new();
@@ -310,7 +307,7 @@ fn an_absent_recipient_gets_the_version_that_it_declares_when_it_returns_and_at_
         speaks(&world, "bob", 1, &[], None).await;
         let payload = json!({"name": "dig"});
         let routed = job(1, &payload).to(&world, &alice, "bob").await;
-        assert!(routed.transforms.is_none());
+        assert!(routed.result.transforms.is_none());
         let bob = speaks(&world, "bob", 2, &[], None).await;
         assert_eq!(
             form(&takes(&world, &bob, ReceiveMode::Manual).await[0])[1],
@@ -490,7 +487,7 @@ fn the_lenses_of_the_recipients_project_decide_and_are_not_revealed() {
             try_send(&here, &alice, "bob@there", &request).await
         };
         let routed = sends(r#"{"name":"dig"}"#).await.unwrap();
-        assert_eq!(routed.transforms.unwrap().forms[0].0.transformation().from, version(1));
+        assert_eq!(routed.result.transforms.unwrap().versions[0].0.from, version(1));
         let seen = takes(&there, &bob, ReceiveMode::Immediate).await;
         assert_eq!(form(&seen[0]), json!(["2.0.0", {"title": "dig"}, [], []]));
         speaks(&there, "bob", 4, &[], None).await;

@@ -336,18 +336,12 @@ pub fn write_direct(out: &mut Vec<u8>, routed: &Routed, with_queue: bool, recipi
             write_json(out, &outcome.note);
         }
     }
-    if let Some(form) = routed
-        .transforms
-        .as_ref()
-        .and_then(|transforms| transforms.forms.first())
-    {
-        let transformation = form.0.transformation();
+    if let Some((transformed, _)) = outcome.transforms.as_ref().and_then(|all| all.versions.first()) {
         out.extend_from_slice(b",\"transform\":");
         if with_queue {
-            write_json(out, transformation);
+            write_json(out, &**transformed);
         } else {
-            // The versions of another project are not disclosed.
-            write_json(out, &json!({"from": transformation.from, "loss": transformation.loss}));
+            write_json(out, &transformed.for_other_project());
         }
     }
     if let Some(recipient) = recipient.filter(|_| status == DeliveryStatus::Queued) {
@@ -400,10 +394,11 @@ pub fn broadcast_json(routed: &Routed) -> Value {
         queued,
         skipped,
         refused,
+        transforms,
         ..
     } = &routed.result;
     let message: &MessageId = message;
-    let transforms = routed.transforms.as_deref();
+    let transforms = transforms.as_deref();
     let untransformed = transforms.map_or(&[][..], |transforms| &transforms.failed);
     let failure = |code: &'static str| move |session: &SessionId| json!({"session_id": session, "code": code});
     let full = refused.iter().map(failure("queue_full"));
@@ -422,15 +417,14 @@ pub fn broadcast_json(routed: &Routed) -> Value {
         "failures": failures,
     });
     if let Some(transforms) = transforms {
-        let rows = transforms.forms.iter().map(|(form, recipients)| {
-            let transformation = form.transformation();
+        let rows = transforms.versions.iter().map(|(transformed, recipients)| {
             let mut row = json!({
-                "to": transformation.to,
+                "to": transformed.to,
                 "recipients": recipients,
-                "loss": transformation.loss,
-                "defaulted": transformation.defaulted,
+                "loss": transformed.loss,
+                "defaulted": transformed.defaulted,
             });
-            if transformation.more {
+            if transformed.more {
                 row["more"] = json!(true);
             }
             row

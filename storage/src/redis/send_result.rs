@@ -1,8 +1,11 @@
 //! The result of a send, as Redis keeps it under an idempotency key: the id of the message (16 bytes), then as text
 //! delivered, queued, skipped, length of the queue, time of delivery or `-`, status or `-`, the recipients that refused
-//! it (separated by commas). A reservation has the nil id instead; `scripts/idempotency.lua` describes it.
+//! it (separated by commas), and what lenses do to it, if they do something. A reservation has the nil id instead; `scripts/idempotency.lua` describes it.
 
-use actors::storage::{Appended, KeyReservation, SendResult, StoreError};
+use actors::{
+    model::Transforms,
+    storage::{Appended, KeyReservation, SendResult, StoreError},
+};
 
 use super::reply::{parse_message, parse_number, parse_session, parse_status, status_code, unreadable};
 
@@ -17,14 +20,19 @@ pub(super) fn encode(result: &SendResult) -> Vec<u8> {
         refused,
         delivered_at_ms,
         status,
+        transforms,
     } = result;
     let at = delivered_at_ms.map_or_else(|| "-".to_owned(), |at| at.to_string());
     let status = status.map_or('-', status_code);
     let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
-    let text = format!(
+    let mut text = format!(
         "{delivered} {queued} {skipped} {queue_len} {at} {status} {}",
         refused.join(",")
     );
+    if let Some(transforms) = transforms {
+        text.push(' ');
+        text.push_str(&transforms.to_text());
+    }
     [message.as_uuid().as_bytes(), text.as_bytes()].concat()
 }
 
@@ -48,7 +56,7 @@ pub(super) fn parse_reserved(reply: &[u8]) -> Result<KeyReservation, StoreError>
 
 fn decode(stored: &[u8]) -> Result<SendResult, StoreError> {
     let (id, text) = stored.split_at_checked(16).ok_or_else(|| unreadable("a result"))?;
-    let mut parts = text.split(|byte| *byte == b' ');
+    let mut parts = text.splitn(8, |byte| *byte == b' ');
     let mut part = || parts.next().ok_or_else(|| unreadable("a result"));
     let count = |text| parse_number(text).map(|number| number as usize);
     Ok(SendResult {
@@ -72,12 +80,18 @@ fn decode(stored: &[u8]) -> Result<SendResult, StoreError> {
                 .map(parse_session)
                 .collect::<Result<_, _>>()?,
         },
+        transforms: match parts.next() {
+            None => None,
+            Some(text) => Some(Transforms::from_text(text).ok_or_else(|| unreadable("what lenses do to a message"))?),
+        },
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use actors::model::{DeadLetterReason, DeliveryStatus, MessageId, SessionId};
+    use std::sync::Arc;
+
+    use actors::model::{DeadLetterReason, DeliveryStatus, MessageId, SessionId, Transformed};
     use uuid::Uuid;
 
     use super::*;
@@ -92,7 +106,18 @@ mod tests {
             status: Some(DeliveryStatus::DeadLettered(DeadLetterReason::Expired)),
             ..plain.clone()
         };
-        for result in [plain, full] {
+        let (from, to) = ("1.0.0".parse().unwrap(), "2.0.0".parse().unwrap());
+        let transformed = Transformed::new(from, to, vec!["/a b".to_owned()], Vec::new(), true);
+        let by_lenses = Transforms {
+            versions: vec![(Arc::new(transformed), 2)],
+            failed: vec![SessionId::generate()],
+        };
+        let transforms = Some(Arc::new(by_lenses));
+        let [some, all] = [&plain, &full].map(|result| SendResult {
+            transforms: transforms.clone(),
+            ..result.clone()
+        });
+        for result in [plain, full, some, all] {
             assert_eq!(decode(&encode(&result)), Ok(result));
         }
         assert!(decode(b"rubbish").is_err());

@@ -164,6 +164,44 @@ fn a_broadcast_reaches_each_version() {
 }
 
 #[test]
+fn a_repeat_says_what_lenses_did_when_the_first_was_sent() {
+    let broker = Broker::secured();
+    let [here, there] = broker.two_projects();
+    let (alice, bob, far) = (here.agent("alice"), here.agent("bob"), there.agent("far"));
+    registers_versions(&alice);
+    registers_versions(&far);
+    bob.speaks("1.0.0");
+    far.speaks("1.0.0");
+    let (payload, headers) = (json!({"title": "dig", "size": 9}), json!({"idempotency_key": "dig-1"}));
+    let sends = |to: &str| alice.sends_task("3.0.0", payload.clone(), headers.clone(), to);
+    let everyone = json!({
+        "protocol_name": "task", "protocol_version": "3.0.0", "payload": {"title": "dig", "size": 9},
+        "headers": {"idempotency_key": "dig-2"},
+    });
+    let broadcasts = || alice.calls("broadcast_message", everyone.clone());
+    let first = sends("bob");
+    assert_eq!(first["transform"]["loss"], json!(["/size"]));
+    let other = json!({"idempotency_key": "dig-3"});
+    let remote = alice.sends_task("3.0.0", payload.clone(), other.clone(), "far@there");
+    assert_eq!(remote["transform"], json!({"from": "3.0.0", "loss": ["/size"]}));
+    let to_all = broadcasts();
+    assert_eq!(to_all["transforms"][0]["to"], "1.0.0");
+    bob.speaks("3.0.0");
+    far.speaks("3.0.0");
+    let of = |answer: &Value| {
+        [
+            answer["message_id"].clone(),
+            answer["transform"].clone(),
+            answer["transforms"].clone(),
+        ]
+    };
+    assert_eq!(of(&sends("bob")), of(&first));
+    assert_eq!(of(&broadcasts()), of(&to_all));
+    let again = alice.sends_task("3.0.0", payload.clone(), other, "far@there");
+    assert_eq!(of(&again), of(&remote));
+}
+
+#[test]
 fn a_message_that_its_recipient_can_no_longer_get_is_a_dead_letter_with_a_note() {
     let broker = Broker::start();
     let alice = broker.agent("alice");

@@ -9,7 +9,9 @@ use super::{
     },
     world::{DELIVERY_LIMIT, World, accepted, append, depth, done, fresh_project, full},
 };
-use crate::model::{DeadLetterReason, DeliveryStatus, Headers, MessageId, Priority, SessionId};
+use crate::model::{
+    DeadLetterReason, DeliveryStatus, Headers, MessageId, Priority, SessionId, Transformed, Transforms,
+};
 
 pub async fn messages_of_equal_priority_are_leased_in_the_order_accepted(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
@@ -357,6 +359,7 @@ pub async fn a_repeated_idempotency_key_answers_the_first_result(storage: Arc<dy
         delivered: 1,
         queued: 0,
         delivered_at_ms: Some(5),
+        transforms: Some(transforms()),
         ..first
     };
     done(
@@ -464,6 +467,16 @@ pub async fn a_refused_send_leaves_its_idempotency_key_free(storage: Arc<dyn Sto
     assert_eq!(world.append(refused).await, full(&[world.bob], 0));
     let again = keyed(world.direct(world.bob, &Headers::default()), "k");
     assert_eq!(world.append(again).await, accepted(1));
+}
+
+/// What lenses do to a message that one recipient gets in another version and that fails for another one.
+fn transforms() -> Arc<Transforms> {
+    let [from, to] = ["1.0.0", "2.0.0"].map(|version| version.parse().expect("it is a version"));
+    let transformed = Transformed::new(from, to, vec!["/a b,c".to_owned()], Vec::new(), true);
+    Arc::new(Transforms {
+        versions: vec![(Arc::new(transformed), 1)],
+        failed: vec![SessionId::generate()],
+    })
 }
 
 fn keyed(append: Append, key: &str) -> Append {

@@ -3,6 +3,8 @@
 //! A space is a number that a project has until it is cleared; [`SYSTEM_SPACE`] holds what belongs to no project. Kinds
 //! are ordered so that on reading back, a record follows those that it refers to.
 
+mod send_result;
+
 use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -17,7 +19,7 @@ use crate::{
         RecipientStatus, SessionId, SessionName, SessionRecord, StoredMessage, Transformed,
     },
     storage::{
-        LastSign, SendResult, Table,
+        LastSign, Table,
         events::{BlockHeader, HEADER_BYTES},
         state::{
             entry::{KeyUse, ReceiptKey, ReportProgress},
@@ -26,6 +28,7 @@ use crate::{
         },
     },
 };
+use send_result::{read_send_result, write_send_result};
 
 /// The layout version. A broker refuses later versions. Version 2 has added the event log, version 3 the
 /// outcome at the end of a receipt, version 4 which dead letters are reported, questions, yaps, targets and the
@@ -454,40 +457,6 @@ pub fn read_project(reader: &mut RecordReader<'_>) -> Decoded<ProjectId> {
     let text = std::str::from_utf8(std::mem::take(&mut reader.0)).ok();
     text.and_then(|text| ProjectId::parse(text).ok())
         .ok_or_else(|| damaged("an invalid project id"))
-}
-
-fn write_send_result(writer: RecordWriter, result: &SendResult) -> Vec<u8> {
-    let writer = writer
-        .message(result.message)
-        .u64(result.delivered as u64)
-        .u64(result.queued as u64)
-        .u64(result.skipped as u64)
-        .u64(result.queue_len as u64)
-        .option(result.delivered_at_ms, RecordWriter::u64)
-        .option(result.status, write_status);
-    let refused = result.refused.iter();
-    refused.fold(writer, |writer, session| writer.session(*session)).0
-}
-
-fn read_send_result(message: MessageId, reader: &mut RecordReader<'_>) -> Decoded<SendResult> {
-    let mut count = || reader.u64().map(|count| count as usize);
-    let (delivered, queued, skipped, queue_len) = (count()?, count()?, count()?, count()?);
-    let delivered_at_ms = reader.option(RecordReader::u64)?;
-    let status = reader.option(read_status)?;
-    let mut refused = Vec::new();
-    while !reader.0.is_empty() {
-        refused.push(reader.session()?);
-    }
-    Ok(SendResult {
-        message,
-        delivered,
-        queued,
-        skipped,
-        queue_len,
-        refused,
-        delivered_at_ms,
-        status,
-    })
 }
 
 /// The beginning of the keys of a block of the event log.

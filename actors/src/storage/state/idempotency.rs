@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Bytes that a key costs in addition to its text and its refused recipients.
+/// Bytes that a key costs in addition to its text, its refused recipients and what lenses do for the others.
 const KEY_BYTES: usize = 128;
 
 /// The idempotency keys in use, bounded in number, bytes and time. At the limit the oldest are forgotten: a repeat
@@ -50,11 +50,14 @@ struct Entry {
 impl Entry {
     /// The text of the key counts once: both maps share it.
     fn bytes(&self, (_, key): &Key) -> usize {
-        let refused = match &self.key_use {
-            KeyUse::SendResult(result) => result.refused.len(),
+        let result = match &self.key_use {
+            KeyUse::SendResult(result) => {
+                let transforms = result.transforms.as_ref();
+                result.refused.len() * size_of::<SessionId>() + transforms.map_or(0, |all| all.bytes_len())
+            }
             KeyUse::Reservation { .. } => 0,
         };
-        KEY_BYTES + key.len() + refused * size_of::<SessionId>()
+        KEY_BYTES + key.len() + result
     }
 
     fn change<'a>(&'a self, (sender, key): &'a Key) -> Change<'a> {
@@ -215,7 +218,7 @@ impl IdempotencyKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::MessageId;
+    use crate::model::{MessageId, Transforms};
 
     const NOW: Now = Now {
         unix_ms: 1_790_000_000_000,
@@ -244,6 +247,7 @@ mod tests {
             refused: vec![key("").0; refused],
             delivered_at_ms: None,
             status: None,
+            transforms: None,
         }
     }
 
@@ -266,6 +270,17 @@ mod tests {
         assert_eq!(keys.bytes() - other_bytes, 128 + 3, "it replaces what was there");
         keys.complete_reservation(&key("abc"), result(5), &mut ());
         assert_eq!(keys.bytes() - other_bytes, 128 + 3 + 5 * 16);
+        let transforms = Transforms {
+            versions: Vec::new(),
+            failed: vec![key("").0; 3],
+        };
+        let transformed = SendResult {
+            transforms: Some(transforms.into()),
+            ..result(0)
+        };
+        keys.complete(&key("abc"), transformed, &mut ());
+        assert_eq!(keys.bytes() - other_bytes, 128 + 3 + 3 * 16);
+        keys.complete(&key("abc"), result(5), &mut ());
         keys.cancel_reservation(&key("other"), &mut ());
         assert_eq!(keys.bytes(), 128 + 3 + 5 * 16);
         let later = Now {

@@ -9,7 +9,7 @@ use crate::{
     clock::Now,
     model::{
         Addressing, DeadLetterReason, EventKinds, Headers, MessageId, MessageIds, NewMessage, Owner, ProjectEvent,
-        ProjectId, SessionId, SessionName, SessionRecord, WakePreference,
+        ProjectId, SessionId, SessionName, SessionRecord, Transformed, Transforms, WakePreference,
     },
     storage::{
         Acknowledge, Append, Audience, Claim, DeadLetterQuery, Direction, EventPage, EventQuery, EventStart, Lease,
@@ -222,8 +222,11 @@ impl DiskAndMemory {
     }
 
     fn result(&self) -> SendResult {
+        let [from, to] = ["1.0.0", "2.0.0"].map(|version| version.parse().unwrap());
+        let transformed = Transformed::new(from, to, vec!["/a".to_owned()], Vec::new(), false);
         SendResult {
             delivered_at_ms: Some(9),
+            transforms: Some(Transforms::of_one(&Arc::new(transformed))),
             ..SendResult::accepted(self.ids.next(self.now), 3, 7, vec![self.sessions[1]])
         }
     }
