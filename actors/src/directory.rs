@@ -11,6 +11,7 @@ use std::{
 };
 
 use lens::Plan;
+use semver::Version;
 
 use crate::{
     clock::Now,
@@ -122,7 +123,7 @@ pub struct AudienceQuery {
     /// The protocol of the message.
     pub protocol: ProtocolName,
     /// Its version.
-    pub version: semver::Version,
+    pub version: Version,
     /// How lenses widen the audience. None for a protocol without lenses.
     pub by_lenses: Option<ByLenses>,
 }
@@ -155,6 +156,34 @@ pub struct SelectedRecipients {
     pub transformed: Vec<TransformedFor>,
     /// Sessions for which lenses fail on the payload: they are neither in `members` nor `skipped`.
     pub failed: Vec<SessionId>,
+    /// As [`Directory::version_without_path`].
+    pub without_path: Option<Version>,
+}
+
+impl AudienceQuery {
+    /// How a session gets the message; None for one that the filter, its kind or its absence excludes.
+    fn speech_to(&self, member: &Member, presence: PresenceTimeouts, now: Now) -> Option<Speech> {
+        let record = &member.record;
+        let is_agent = !record.is_human() && !record.holder.only_sends;
+        let reachable = record.name.is_some() || member.status(presence, now) != SessionStatus::Disconnected;
+        if !(is_agent && reachable && self.filter.matches(&record.capabilities)) {
+            return None;
+        }
+        let lenses = self.by_lenses.as_ref();
+        let (lenses, rule) = lenses.map_or_else(Default::default, |by| (Some(&*by.lenses), by.rule));
+        Some(Speech::of(
+            (&self.protocol, &self.version),
+            &record.capabilities,
+            lenses,
+            rule,
+        ))
+    }
+
+    /// The highest version of the protocol that a session declares.
+    fn declared_by(&self, member: &Member) -> Option<Version> {
+        let declared = member.record.capabilities.supported_protocols.get(&self.protocol);
+        declared?.last().cloned()
+    }
 }
 
 impl ByLenses {
@@ -302,36 +331,24 @@ impl Directory {
     /// Selects the recipients of a broadcast. Excludes sessions that the filter or their protocols exclude, disconnected
     /// sessions without a name, which nothing could resume, people, and names in which commands have sent.
     pub fn select_recipients(&self, wanted: &AudienceQuery, now: Now) -> SelectedRecipients {
-        let AudienceQuery {
-            sender,
-            filter,
-            protocol,
-            version,
-            by_lenses,
-        } = wanted;
+        let by_lenses = wanted.by_lenses.as_ref();
         let members = self.members.read();
         let mut audience = Vec::with_capacity(members.in_order.len());
-        let (mut skipped, mut by_path, mut failed) = (0, ByPath::default(), Vec::new());
-        for member in members.in_order.values().filter(|member| member.record.id != *sender) {
+        let (mut skipped, mut by_path, mut failed, mut without_path) = (0, ByPath::default(), Vec::new(), None);
+        for member in members.others(wanted.sender) {
             let record = &member.record;
-            let capabilities = &record.capabilities;
-            let is_agent = !record.is_human() && !record.holder.only_sends;
-            let reachable = record.name.is_some() || member.status(self.presence, now) != SessionStatus::Disconnected;
-            if !(is_agent && reachable && filter.matches(capabilities)) {
-                skipped += 1;
-                continue;
-            }
-            let (lenses, rule) = by_lenses
-                .as_ref()
-                .map_or_else(Default::default, |by| (Some(&*by.lenses), by.rule));
-            match Speech::of((protocol, version), capabilities, lenses, rule) {
-                Speech::AsSent => audience.push(Arc::clone(member)),
-                Speech::By(plan) if by_lenses.as_ref().is_some_and(|by| by.fails(&plan)) => failed.push(record.id),
-                Speech::By(plan) => {
-                    by_path.add(plan, wants_complement(capabilities));
+            match wanted.speech_to(member, self.presence, now) {
+                None => skipped += 1,
+                Some(Speech::AsSent) => audience.push(Arc::clone(member)),
+                Some(Speech::By(plan)) if by_lenses.is_some_and(|by| by.fails(&plan)) => failed.push(record.id),
+                Some(Speech::By(plan)) => {
+                    by_path.add(plan, wants_complement(&record.capabilities));
                     audience.push(Arc::clone(member));
                 }
-                Speech::Refused => skipped += 1,
+                Some(Speech::Refused) => {
+                    skipped += 1;
+                    without_path = without_path.or_else(|| wanted.declared_by(member));
+                }
             }
         }
         SelectedRecipients {
@@ -340,7 +357,18 @@ impl Directory {
             roster_version: members.version,
             transformed: by_path.rows,
             failed,
+            without_path,
         }
+    }
+
+    /// A version of the protocol that is declared by a session which the broadcast leaves out, because no lenses lead there.
+    pub fn version_without_path(&self, wanted: &AudienceQuery, now: Now) -> Option<Version> {
+        let members = self.members.read();
+        let mut versions = members.others(wanted.sender).filter_map(|member| {
+            let is_refused = matches!(wanted.speech_to(member, self.presence, now), Some(Speech::Refused));
+            is_refused.then(|| wanted.declared_by(member)).flatten()
+        });
+        versions.next()
     }
 
     /// Applies one membership change. Returns false if `version` is not the next one: a change was missed, and a
@@ -387,6 +415,12 @@ impl Directory {
 }
 
 impl Members {
+    /// All sessions but this one, in order of creation.
+    fn others(&self, session: SessionId) -> impl Iterator<Item = &Arc<Member>> {
+        let members = self.in_order.values();
+        members.filter(move |member| member.record.id != session)
+    }
+
     fn add_addresses(&mut self, member: &Arc<Member>) {
         let record = &member.record;
         if let Some(name) = &record.name {

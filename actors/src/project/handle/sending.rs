@@ -167,6 +167,13 @@ pub(super) enum Attempt<'a> {
     Second(&'a Result<(), BrokerError>),
 }
 
+impl Attempt<'_> {
+    /// Whether this replica knows what every other one had done when the message was sent.
+    pub const fn is_current(self) -> bool {
+        matches!(self, Self::Second(Ok(())))
+    }
+}
+
 impl ProjectHandle {
     /// Checks and encodes a message for one recipient. Nothing is accepted yet.
     ///
@@ -293,14 +300,14 @@ impl ProjectHandle {
         request: &SendRequest<'_>,
     ) -> Lookup<Submission> {
         if !request.is_large() {
-            let result = self.try_broadcast(sender, &filter, request);
+            let result = self.try_broadcast(sender, &filter, request, Attempt::First);
             if !matches!(&result, Err(unknown) if self.may_be_elsewhere(unknown)) {
                 return Lookup::Ready(result);
             }
         }
         let sender = Arc::clone(sender);
-        let prepare = move |project: &Self, request: &SendRequest<'_>, _: Attempt<'_>| {
-            project.try_broadcast(&sender, &filter, request)
+        let prepare = move |project: &Self, request: &SendRequest<'_>, attempt: Attempt<'_>| {
+            project.try_broadcast(&sender, &filter, request, attempt)
         };
         self.prepare_later(request, BTreeSet::new(), prepare)
     }
@@ -338,6 +345,7 @@ impl ProjectHandle {
         sender: &Member,
         filter: &CapabilityFilter,
         request: &SendRequest<'_>,
+        attempt: Attempt<'_>,
     ) -> Result<Submission, BrokerError> {
         builtin::check_send(request.protocol_name)?;
         let protocol = self.protocol(request.protocol_name, request.protocol_version)?;
@@ -348,8 +356,9 @@ impl ProjectHandle {
             version: protocol.record.version.clone(),
             by_lenses: self.by_lenses(request),
         };
+        let paths = self.paths_of(&audience, request, attempt)?;
         protocol.schema.validate_within(&request.work, request.payload)?;
-        let forms = self.forms_of(&mut audience, request);
+        let forms = self.forms_of(&paths, &mut audience, request, attempt)?;
         let mut submission = self.submission(sender, Recipients::Many(Box::new(audience)), request);
         submission.forms = forms;
         Ok(submission)

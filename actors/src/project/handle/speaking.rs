@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     clock::now,
-    directory::{AudienceQuery, ByLenses},
-    model::{BrokerError, Complement, TransformFailure, TransformReason},
+    directory::{AudienceQuery, ByLenses, TransformedFor},
+    model::{BrokerError, Complement, TransformFailure, TransformReason, TransformRule},
     registry::Protocol,
     router::Recipients,
     session::Member,
@@ -105,12 +105,54 @@ impl ProjectHandle {
         })
     }
 
-    /// The message in the versions of its audience as it is now: one form for each version. Those for whom the lenses fail
-    /// are noted in the query. Those whose form the work budget has no room for get it made when it is delivered.
-    pub(super) fn forms_of(&self, audience: &mut AudienceQuery, request: &SendRequest<'_>) -> Option<Box<[Arc<Form>]>> {
-        audience.by_lenses.as_ref()?;
-        let mut forms = Vec::new();
-        for row in self.0.directory.select_recipients(audience, now()).transformed {
+    /// The paths by which the audience of a broadcast as it is now gets the message.
+    ///
+    /// # Errors
+    /// A recipient is left out, and a lens of another replica may lead to it.
+    pub(super) fn paths_of(
+        &self,
+        audience: &AudienceQuery,
+        request: &SendRequest<'_>,
+        attempt: Attempt<'_>,
+    ) -> Result<Vec<TransformedFor>, BrokerError> {
+        let is_last = self.is_last(attempt) || request.headers.transform == Some(TransformRule::Never);
+        let (paths, without) = if audience.by_lenses.is_some() {
+            let selected = self.0.directory.select_recipients(audience, now());
+            (selected.transformed, selected.without_path)
+        } else if is_last {
+            return Ok(Vec::new());
+        } else {
+            (Vec::new(), self.0.directory.version_without_path(audience, now()))
+        };
+        match without.filter(|_| !is_last) {
+            None => Ok(paths),
+            Some(to) => Err(BrokerError::NoLens {
+                name: audience.protocol.to_string(),
+                from: audience.version.clone(),
+                to,
+            }),
+        }
+    }
+
+    /// Whether a broadcast goes to those whom it reaches by the lenses that are known here.
+    fn is_last(&self, attempt: Attempt<'_>) -> bool {
+        !self.is_shared() || attempt.is_current()
+    }
+
+    /// The message in the versions of its audience: one form for each path. Those for whom the lenses fail are noted in the
+    /// query. Those whose form the work budget has no room for get it made when it is delivered.
+    ///
+    /// # Errors
+    /// A lens fails, and another replica may have replaced it.
+    pub(super) fn forms_of(
+        &self,
+        paths: &[TransformedFor],
+        audience: &mut AudienceQuery,
+        request: &SendRequest<'_>,
+        attempt: Attempt<'_>,
+    ) -> Result<Option<Box<[Arc<Form>]>>, BrokerError> {
+        let (mut forms, mut failed) = (Vec::new(), Vec::new());
+        for row in paths {
             let kinds = [
                 (false, row.recipients > row.want_complement),
                 (true, row.want_complement > 0),
@@ -122,11 +164,15 @@ impl ProjectHandle {
                 match self.make_form(&row.plan, wants_complement, request) {
                     Ok(form) => forms.push(form),
                     Err(failure) if is_out_of_work(&failure) && !forms.is_empty() => {}
-                    Err(_) => audience.by_lenses.as_mut()?.failed.push(Arc::clone(&row.plan)),
+                    Err(_) if self.is_last(attempt) => failed.push(Arc::clone(&row.plan)),
+                    Err(failure) => return Err(BrokerError::TransformFailed(Box::new(failure))),
                 }
             }
         }
-        (!forms.is_empty()).then(|| forms.into())
+        if let Some(by_lenses) = &mut audience.by_lenses {
+            by_lenses.failed = failed;
+        }
+        Ok((!forms.is_empty()).then(|| forms.into()))
     }
 
     /// Turns the refusal of a message with an idempotency key into an answer of the router: it may repeat one that its

@@ -3,14 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use actors::{
-    model::DeliveryStatus,
+    model::{DeliveryStatus, TransformRule},
     project::LensDefinition,
     session::{Nudge, ReceiveMode},
 };
 use lens::Direction;
 use serde_json::{Value, json};
 
-use super::{JOB, admin, fleet, form, job, listens, operations, read, register_versions, speaks, takes, version};
+use super::{
+    JOB, admin, fleet, form, job, listens, operations, read, register_versions, set_lenses, speaks, takes, transforms,
+    version,
+};
 use crate::{
     replicas::{ReplicaPair, await_session},
     replicated_memory::{ReplicatedMemory, Unanswered},
@@ -19,14 +22,19 @@ use crate::{
 
 /// Registers the lens from version 1 to version 2.
 async fn register_lens(world: &World) {
+    put_lens(world, 1, operations(1)).await;
+}
+
+/// Registers, or replaces, the lens from a version to the next one.
+async fn put_lens(world: &World, from: u64, ops: Value) {
     let definition = LensDefinition {
-        from: version(1),
-        ops: operations(1),
+        from: version(from),
+        ops,
         direction: Direction::Both,
-        allow_loss: false,
-        replaces: false,
+        allow_loss: true,
+        replaces: true,
     };
-    let (name, to) = (JOB.to_owned(), version(2).to_string());
+    let (name, to) = (JOB.to_owned(), version(from + 1).to_string());
     let by = admin();
     world.project.put_lens(name, to, &definition, &by).await.unwrap();
 }
@@ -53,6 +61,53 @@ fn a_lens_that_another_replica_has_just_registered_is_used_although_its_frame_is
         listener.address.report(Nudge { barrier: None });
         line.sees(&[sent]).await;
         assert_eq!(form(&read(&line.take_pushed()[0]))[1], json!({"title": "dig"}));
+    });
+}
+
+#[test]
+fn a_broadcast_uses_a_lens_that_another_replica_has_just_registered() {
+    run(|| async {
+        let pair = ReplicaPair::new(settings()).await;
+        let (here, there) = (&pair.here, &pair.there);
+        register_versions(here).await;
+        there.project.wait_until_current().await.unwrap();
+        let bob = speaks(there, "bob", 2, &[], None).await;
+        let alice = speaks(there, "alice", 1, &[], None).await;
+        pair.hold_frames_there(true);
+        register_lens(here).await;
+        let payload = json!({"name": "dig"});
+        let routed = job(1, &payload).to_all(there, &alice).await;
+        assert_eq!((routed.result.queued, routed.skipped), (1, 0));
+        let told = json!({"from": "1.0.0", "to": "2.0.0", "loss": [], "defaulted": []});
+        assert_eq!(transforms(&routed), [json!([told, 1])]);
+        let seen = takes(there, &bob, ReceiveMode::Manual).await;
+        assert_eq!(form(&seen[0]), json!(["2.0.0", {"title": "dig"}, [], []]));
+        // A sender that wants no transformation does not wait for lenses.
+        let never = job(1, &payload).under(TransformRule::Never).to_all(there, &alice).await;
+        assert_eq!((never.result.queued, never.skipped), (0, 1));
+    });
+}
+
+#[test]
+fn a_broadcast_waits_for_a_lens_in_place_of_one_that_fails() {
+    run(|| async {
+        let pair = ReplicaPair::new(settings()).await;
+        let (here, there) = (&pair.here, &pair.there);
+        register_versions(here).await;
+        there.project.wait_until_current().await.unwrap();
+        speaks(there, "bob", 4, &[], None).await;
+        let alice = speaks(there, "alice", 3, &[], None).await;
+        pair.hold_frames_there(true);
+        // Its titles are too long for version 4.
+        set_lenses(there, &[3]);
+        let replacement = json!([
+            {"op": "drop", "path": "/title", "back": "x"}, {"op": "add", "path": "/title", "value": "new"},
+        ]);
+        put_lens(here, 3, replacement).await;
+        let payload = json!({"title": "plant", "kind": "garden"});
+        let routed = job(3, &payload).to_all(there, &alice).await;
+        let transforms = routed.result.transforms.unwrap();
+        assert_eq!((transforms.versions[0].1, transforms.failed.len()), (1, 0));
     });
 }
 
