@@ -229,6 +229,7 @@ fn errors() -> Vec<BrokerError> {
         BrokerError::Timeout,
         BrokerError::unavailable(),
         BrokerError::StorageFull,
+        BrokerError::EarlierReplica,
     ];
     let errors: Vec<_> = errors
         .into_iter()

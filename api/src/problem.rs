@@ -175,7 +175,8 @@ impl From<&BrokerError> for Problem {
             | BrokerError::RecipientFull
             | BrokerError::QuestionsFull { .. }
             | BrokerError::Unavailable { .. }
-            | BrokerError::StorageFull => StatusCode::SERVICE_UNAVAILABLE,
+            | BrokerError::StorageFull
+            | BrokerError::EarlierReplica => StatusCode::SERVICE_UNAVAILABLE,
             BrokerError::Timeout => StatusCode::GATEWAY_TIMEOUT,
             BrokerError::Backend(failure) => backend_status(failure),
         };

@@ -330,13 +330,17 @@ pub enum BrokerError {
     Unavailable { retry_after: Duration },
     #[error("the storage is full: nothing new is accepted until space is freed")]
     StorageFull,
+    #[error(
+        "a replica of an earlier version is running, which does not know lenses: update it, then register the lens"
+    )]
+    EarlierReplica,
 }
 
 impl BrokerError {
     /// Versions of a protocol that an error names, at most.
     pub const VERSIONS_LEN_MAX: usize = 10;
 
-    /// The wait that a caller gets when the storage is full and an operator has to free space.
+    /// The wait that a caller gets when an operator has to free space, or to update a replica.
     const STORAGE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
     /// The wait that a caller gets when a part of the broker restarts or is overloaded.
@@ -395,7 +399,7 @@ impl BrokerError {
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { retry_after } | Self::Unavailable { retry_after } => Some(*retry_after),
-            Self::StorageFull => Some(Self::STORAGE_RETRY_AFTER),
+            Self::StorageFull | Self::EarlierReplica => Some(Self::STORAGE_RETRY_AFTER),
             Self::Backend(failure) => failure.retry_after(),
             _ => None,
         }
@@ -432,7 +436,7 @@ impl BrokerError {
             Self::Backend(failure) => failure.code(),
             Self::CallNotFound { .. } => "call_not_found",
             Self::Timeout => "timeout",
-            Self::Unavailable { .. } | Self::StorageFull => "unavailable",
+            Self::Unavailable { .. } | Self::StorageFull | Self::EarlierReplica => "unavailable",
         }
     }
 }

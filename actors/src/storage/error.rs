@@ -21,6 +21,11 @@ pub enum StoreError {
     /// [`StoreEpoch`](super::StoreEpoch).
     #[error("the store came back with older data: the project is opened again from what it has")]
     RolledBack,
+    /// A replica of an earlier version shares the store, and could not read what would be stored.
+    #[error(
+        "a replica of an earlier version is running, which does not know lenses: update it, then register the lens"
+    )]
+    EarlierReplica,
 }
 
 impl From<StoreError> for BrokerError {
@@ -29,6 +34,7 @@ impl From<StoreError> for BrokerError {
         match error {
             StoreError::Unreachable(_) | StoreError::RolledBack => Self::unavailable(),
             StoreError::Full(_) => Self::StorageFull,
+            StoreError::EarlierReplica => Self::EarlierReplica,
         }
     }
 }

@@ -121,9 +121,7 @@ pub(super) async fn admit_lenses(client: Arc<RedisClient>) -> Result<(), StoreEr
     if admitted.int()? == 1 {
         return Ok(());
     }
-    let text =
-        "a replica of an earlier version is running, which does not know lenses: update it, then register the lens";
-    Err(StoreError::Unreachable(text.to_owned()))
+    Err(StoreError::EarlierReplica)
 }
 
 /// The replicas that share the Redis.

@@ -127,7 +127,9 @@ impl Pipeline {
         self.client.thread.spawn(async move {
             match reply.await {
                 Ok(Ok(_)) => {}
-                Ok(Err(StoreError::RolledBack | StoreError::Full(_))) => pipeline.events.put_back(blocks),
+                Ok(Err(StoreError::RolledBack | StoreError::Full(_) | StoreError::EarlierReplica)) => {
+                    pipeline.events.put_back(blocks);
+                }
                 Ok(Err(StoreError::Unreachable(_))) | Err(_) => {
                     for block in &blocks {
                         pipeline.events.count_lost(block);

@@ -49,20 +49,23 @@ end
 
 -- put_record: stores a text, or removes a record, if the text that is stored is the one before.
 --
--- Input   table, key, 1 to replace any text, text before or '' for none, text or '' for none, frame or '', most records
+-- Input   table, key, 1 to replace any text, text before or '' for none, text or '' for none, frame or '', most records,
+--         1 to change nothing and say what the change would do
 -- Output  1; 0 when there are as many as may be; 2 and the stored text, if any, when it is another one
 -- Keys    that of the table
 ops.put_record = function()
   local name, field, is_any, before, after = read_text(), read_text(), read_flag(), read_text(), read_text()
-  local head, most = read_text(), read_number()
+  local head, most, is_trial = read_text(), read_number(), read_flag()
   local stored = call('HGET', key(name), field) or ''
   if not is_any and stored ~= before then
     return stored == '' and { 2 } or { 2, stored }
   end
-  if after == '' then
-    call('HDEL', key(name), field)
-  elseif stored == '' and call('HLEN', key(name)) >= most then
+  if after ~= '' and stored == '' and call('HLEN', key(name)) >= most then
     return { 0 }
+  elseif is_trial then
+    return { 1 }
+  elseif after == '' then
+    call('HDEL', key(name), field)
   else
     call('HSET', key(name), field, after)
   end

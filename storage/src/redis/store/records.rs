@@ -57,32 +57,50 @@ impl RecordStore for RedisStore {
             return Box::pin(ready(Ok(RecordPut::Full)));
         }
         let frame = table.event(&key).map(|event| self.frame(&event));
-        let operation = if after.is_some() && table.adds_data() {
-            Operation::accepting("put_record")
-        } else {
-            Operation::new("change_record")
-        };
         let (is_any, before, len_max) = match before {
             Before::Any => (true, None, usize::MAX),
             Before::Absent { len_max } => (false, None, len_max),
             Before::Text(before) => (false, Some(before), usize::MAX),
         };
-        let operation = about(operation, table, key)
-            .flag(is_any)
-            .text(before.as_deref().unwrap_or_default())
-            .text(after.as_deref().unwrap_or_default())
-            .text(frame.unwrap_or_default())
-            .bound(len_max);
-        let admits_lenses = (table == Table::Lenses && after.is_some()).then(|| Arc::clone(&self.pipeline.client));
-        let put = self.run(operation, |_, mut reply| {
-            Ok(match reply.int()? {
-                1 => RecordPut::Stored,
-                0 => RecordPut::Full,
-                _ => RecordPut::Differs(reply.next().map(text).transpose()?),
+        let put = |is_trial| {
+            let operation = if after.is_some() && table.adds_data() {
+                Operation::accepting("put_record")
+            } else {
+                Operation::new("change_record")
+            };
+            let operation = about(operation, table, key.clone())
+                .flag(is_any)
+                .text(before.as_deref().unwrap_or_default())
+                .text(after.as_deref().unwrap_or_default())
+                .text(frame.as_deref().unwrap_or_default())
+                .bound(len_max)
+                .flag(is_trial);
+            self.run(operation, |_, mut reply| {
+                Ok(match reply.int()? {
+                    1 => RecordPut::Stored,
+                    0 => RecordPut::Full,
+                    _ => RecordPut::Differs(reply.next().map(text).transpose()?),
+                })
             })
-        });
-        let Some(client) = admits_lenses else { return put };
+        };
+        if table == Table::Lenses && after.is_some() {
+            self.put_lens(put(true), put(false))
+        } else {
+            put(false)
+        }
+    }
+}
+
+impl RedisStore {
+    /// Stores a lens, and before it the version of data with lenses, which is on another node of a cluster. What is refused is
+    /// refused by the trial: the version stays as it is then.
+    fn put_lens(&self, trial: Op<RecordPut>, put: Op<RecordPut>) -> Op<RecordPut> {
+        let client = Arc::clone(&self.pipeline.client);
         Box::pin(async move {
+            match trial.await? {
+                RecordPut::Stored => {}
+                refused => return Ok(refused),
+            }
             let admitted = replicas::admit_lenses(Arc::clone(&client));
             client.run_on_thread(admitted).await?;
             put.await

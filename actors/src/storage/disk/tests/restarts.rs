@@ -252,6 +252,11 @@ fn earlier_versions_refuse_a_disk_from_the_first_lens_on() {
             assert_eq!(done(put).await, RecordPut::Stored);
         };
         put(&world, None).await;
+        let before = Before::Text("{}".into());
+        let refused = world
+            .store
+            .put_if(Table::Lenses, "chat 1.0.0 2.0.0".into(), before, Some("{}".into()));
+        assert_eq!(done(refused).await, RecordPut::Differs(None));
         assert_eq!(version(), [VERSION_WITHOUT_LENSES.to_be_bytes()]);
         put(&world, Some("{}")).await;
         assert_eq!(version(), [VERSION.to_be_bytes()]);
