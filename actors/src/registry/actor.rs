@@ -48,45 +48,27 @@ impl Registry {
         }
     }
 
-    /// Adds the stored protocols that the catalog lacks: after a start, all of them. The project serves nothing before
-    /// that, so the schemas are compiled here, on the worker.
+    /// Adds the stored protocols that the catalog lacks, and the stored lenses: after a start, all of them. The project serves
+    /// nothing before that, so they are compiled here, on the worker.
     fn load(&mut self, ctx: &mut Context<Self>) {
-        let op = self.store.protocols();
-        then(op, self, ctx, |registry, records, ctx| match records {
-            Ok(records) => {
-                for record in not_in_catalog(&registry.catalog, records) {
-                    registry.add_stored(&record, Protocol::compile(Arc::clone(&record)));
-                }
-                registry.load_lenses(ctx);
+        let (store, catalog, lenses) = (
+            Arc::clone(&self.store),
+            Arc::clone(&self.catalog),
+            Arc::clone(&self.lenses),
+        );
+        let op: Op<()> = Box::pin(async move {
+            for record in not_in_catalog(&catalog, store.protocols().await?) {
+                add_stored(&catalog, &record, Protocol::compile(Arc::clone(&record)));
             }
-            Err(error) => {
-                tracing::warn!(%error, "protocols could not be loaded; retrying in 1 s");
-                ctx.run_later(Duration::from_secs(1), Self::load);
-            }
+            lenses.load().await
         });
-    }
-
-    /// As [`Self::load`], for the stored lenses.
-    fn load_lenses(&mut self, ctx: &mut Context<Self>) {
-        let lenses = Arc::clone(&self.lenses);
-        let op: Op<()> = Box::pin(async move { lenses.load().await });
         then(op, self, ctx, |registry, loaded, ctx| match loaded {
             Ok(()) => registry.loading = None,
             Err(error) => {
-                tracing::warn!(%error, "lenses could not be loaded; retrying in 1 s");
-                ctx.run_later(Duration::from_secs(1), Self::load_lenses);
+                tracing::warn!(%error, "protocols and lenses could not be loaded; retrying in 1 s");
+                ctx.run_later(Duration::from_secs(1), Self::load);
             }
         });
-    }
-
-    /// Adds a stored protocol to the catalog; logs one that does not compile.
-    fn add_stored(&self, record: &ProtocolRecord, compiled: Result<Arc<Protocol>, BrokerError>) {
-        match compiled {
-            Ok(protocol) => drop(self.catalog.insert(protocol)),
-            Err(error) => {
-                tracing::error!(name = %record.name, version = %record.version, %error, "a stored protocol does not compile and is ignored")
-            }
-        }
     }
 
     /// Completes a registration that the store has answered.
@@ -140,6 +122,16 @@ pub(crate) fn check_schema_bytes(taken: usize, more: usize) -> Result<(), Broker
          use simpler schemas, or another project"
     );
     Err(BrokerError::forbidden(text))
+}
+
+/// Adds a stored protocol to the catalog; logs one that does not compile.
+fn add_stored(catalog: &Catalog, record: &ProtocolRecord, compiled: Result<Arc<Protocol>, BrokerError>) {
+    match compiled {
+        Ok(protocol) => drop(catalog.insert(protocol)),
+        Err(error) => {
+            tracing::error!(name = %record.name, version = %record.version, %error, "a stored protocol does not compile and is ignored")
+        }
+    }
 }
 
 /// The records whose protocol the catalog lacks.
@@ -209,39 +201,29 @@ impl Handler<Envelope<RefreshCatalog>> for Registry {
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<RefreshCatalog>, ctx: &mut Context<Self>) {
         let RefreshCatalog { what, done } = message;
-        let lenses = Arc::clone(&self.lenses);
-        let of_lenses = what.clone();
-        let (store, catalog, compiler) = (
+        let (store, catalog, compiler, lenses) = (
             Arc::clone(&self.store),
             Arc::clone(&self.catalog),
             Arc::clone(&self.compiler),
+            Arc::clone(&self.lenses),
         );
-        let op: Op<Vec<_>> = Box::pin(async move {
-            let records = match what {
+        let op: Op<()> = Box::pin(async move {
+            let records = match &what {
                 Refresh::All => store.protocols().await?,
-                Refresh::Protocol(name, version) => store.protocol(&name, &version).await?.into_iter().collect(),
-                Refresh::Lenses(name) => store.versions_of(&name).await?,
+                Refresh::Protocol(name, version) => store.protocol(name, version).await?.into_iter().collect(),
+                Refresh::Lenses(name) => store.versions_of(name).await?,
             };
-            let mut compiled = Vec::new();
             for record in not_in_catalog(&catalog, records) {
-                compiled.push((Arc::clone(&record), compiler.compile(record).await));
+                let compiled = compiler.compile(Arc::clone(&record)).await;
+                add_stored(&catalog, &record, compiled);
             }
-            Ok(compiled)
+            // A lens is stored after its versions, so that they are in the catalog when it is read.
+            lenses.refresh(what).await
         });
-        then(op, self, ctx, move |registry, compiled, ctx| match compiled {
-            Ok(compiled) => {
-                for (record, compiled) in compiled {
-                    registry.add_stored(&record, compiled);
-                }
-                // A lens is stored after its versions, so that they are in the catalog when it is read.
-                let op: Op<()> = Box::pin(async move { lenses.refresh(of_lenses).await });
-                then(op, registry, ctx, move |_, refreshed, _| match refreshed {
-                    Ok(()) => drop(done.send(())),
-                    Err(error) => tracing::debug!(%error, "lenses could not be read"),
-                });
-            }
+        then(op, self, ctx, move |_, refreshed, _| match refreshed {
+            Ok(()) => drop(done.send(())),
             // The sender of the message tries again.
-            Err(error) => tracing::debug!(%error, "protocols could not be read"),
+            Err(error) => tracing::debug!(%error, "protocols and lenses could not be read"),
         });
     }
 }
