@@ -37,7 +37,7 @@ pub struct Registry {
 impl Registry {
     /// A registry that loads the stored protocols when it starts.
     pub(crate) fn new(catalog: Arc<Catalog>, compiler: Arc<Compiler>, store: Arc<dyn Store>) -> Self {
-        let lenses = LensKeeper::new(Arc::clone(&catalog), Arc::clone(&compiler), Arc::clone(&store));
+        let lenses = LensKeeper::new(Arc::clone(&catalog), Arc::clone(&store));
         Self {
             lenses: Arc::new(lenses),
             loading: Some(catalog.expect_lenses()),

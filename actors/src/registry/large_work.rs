@@ -1,4 +1,4 @@
-//! Work on large payloads, off the workers: one of a project at a time, and few of the process.
+//! Work that a worker has no time for, such as checks of large payloads: one of a project at a time, and few of the process.
 
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ pub(crate) const ON_WORKER_BYTES_MAX: usize = 256 * 1024;
 static CHECKS: Semaphore = Semaphore::const_new(2);
 /// Large payloads that are transformed for a delivery at once in this process.
 static TRANSFORMS: Semaphore = Semaphore::const_new(2);
+/// Lenses that are compiled at once in this process, after other replicas have changed them.
+static LENSES: Semaphore = Semaphore::const_new(1);
 
 /// One kind of large work of one project.
 #[derive(Debug)]
@@ -30,6 +32,11 @@ impl LargeWork {
     /// Transformations of messages that are delivered.
     pub fn transforms() -> Self {
         Self::of(&TRANSFORMS)
+    }
+
+    /// Compilations of lenses that other replicas have changed.
+    pub fn lenses() -> Self {
+        Self::of(&LENSES)
     }
 
     fn of(all: &'static Semaphore) -> Self {

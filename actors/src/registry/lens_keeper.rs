@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 
 use super::{
     catalog::Catalog,
-    compiler::Compiler,
+    large_work::LargeWork,
     lenses::{Lenses, RegisteredLens},
     messages::{LensChange, LensChanged, Refresh},
 };
@@ -21,17 +21,18 @@ use crate::{
 /// Reads and changes the lenses of a project. What it does to the catalog, it does in the order of its reads from the store.
 pub(super) struct LensKeeper {
     catalog: Arc<Catalog>,
-    compiler: Arc<Compiler>,
+    /// Compiles them after a change of another replica. Deliveries wait for it, so it does not wait for registrations.
+    compiling: LargeWork,
     store: Arc<dyn Store>,
     /// Held from a read of the store until the catalog has what was read.
     changing: Mutex<()>,
 }
 
 impl LensKeeper {
-    pub fn new(catalog: Arc<Catalog>, compiler: Arc<Compiler>, store: Arc<dyn Store>) -> Self {
+    pub fn new(catalog: Arc<Catalog>, store: Arc<dyn Store>) -> Self {
         Self {
             catalog,
-            compiler,
+            compiling: LargeWork::lenses(),
             store,
             changing: Mutex::default(),
         }
@@ -125,13 +126,21 @@ impl LensKeeper {
 
     /// Compiles the lenses of a protocol that are new, and has the catalog use them.
     async fn install(&self, name: &ProtocolName, records: Vec<Arc<LensRecord>>) -> Result<(), StoreError> {
-        if let Some((known, records)) = self.changed(name, records) {
+        let Some((known, records)) = self.changed(name, records) else {
+            return Ok(());
+        };
+        let mut lenses = Vec::with_capacity(records.len());
+        for record in records {
+            if let Some(unchanged) = unchanged(known.as_deref(), &record) {
+                lenses.push(unchanged);
+                continue;
+            }
+            // One by one, so that other projects have a turn after each.
             let catalog = Arc::clone(&self.catalog);
-            let compile = move || compile(&catalog, known.as_deref(), records);
-            let compiled = self.compiler.run(compile).await;
-            let lenses = compiled.map_err(|error| StoreError::Unreachable(error.to_string()))?;
-            self.catalog.set_lenses(name, lenses);
+            let compiled = self.compiling.run(move || compile_stored(&catalog, &record)).await;
+            lenses.extend(compiled.map_err(|error| StoreError::Unreachable(error.to_string()))?);
         }
+        self.catalog.set_lenses(name, Lenses::new(lenses));
         Ok(())
     }
 
@@ -158,22 +167,25 @@ impl LensKeeper {
     }
 }
 
-/// Compiles stored lenses of one protocol. Takes those of `known` that are the same. One that does not compile is logged and
-/// ignored.
+/// Compiles stored lenses of one protocol. Takes those of `known` that are the same.
 fn compile(catalog: &Catalog, known: Option<&Lenses>, records: Vec<Arc<LensRecord>>) -> Lenses {
-    let compiled = records.into_iter().filter_map(|record| {
-        let unchanged = known.and_then(|known| known.of_pair(&record.from, &record.to));
-        if let Some(unchanged) = unchanged.filter(|known| known.record == record) {
-            return Some(unchanged.clone());
-        }
-        compile_one(catalog, &record)
-            .inspect_err(|error| {
-                let LensRecord { name, from, to, .. } = &*record;
-                tracing::error!(%name, %from, %to, error, "a stored lens does not compile and is ignored");
-            })
-            .ok()
+    let compile = |record| unchanged(known, &record).or_else(|| compile_stored(catalog, &record));
+    Lenses::new(records.into_iter().filter_map(compile).collect())
+}
+
+/// The lens of `known` that has this record.
+fn unchanged(known: Option<&Lenses>, record: &Arc<LensRecord>) -> Option<RegisteredLens> {
+    let known = known?.of_pair(&record.from, &record.to)?;
+    (known.record == *record).then(|| known.clone())
+}
+
+/// Compiles a stored lens. One that does not compile is logged and ignored.
+fn compile_stored(catalog: &Catalog, record: &Arc<LensRecord>) -> Option<RegisteredLens> {
+    let compiled = compile_one(catalog, record).inspect_err(|error| {
+        let LensRecord { name, from, to, .. } = &**record;
+        tracing::error!(%name, %from, %to, error, "a stored lens does not compile and is ignored");
     });
-    Lenses::new(compiled.collect())
+    compiled.ok()
 }
 
 /// Compiles a lens that was checked when it was registered.
@@ -189,4 +201,74 @@ fn compile_one(catalog: &Catalog, record: &Arc<LensRecord>) -> Result<Registered
         record: Arc::clone(record),
         compiled: Arc::new(compiled.map_err(|error| error.to_string())?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, sync::mpsc};
+
+    use lens::Direction;
+    use serde_json::json;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::{
+        model::{ProjectId, ProtocolMetadata, ProtocolRecord},
+        registry::{Protocol, compiler::Compiler},
+        storage::{Storage, memory::MemoryStorage},
+    };
+
+    /// A keeper whose store has a lens that its catalog lacks.
+    async fn keeper() -> LensKeeper {
+        let store = MemoryStorage::default().open(&ProjectId::default_project());
+        let (catalog, name) = (Arc::<Catalog>::default(), ProtocolName::parse("chat").unwrap());
+        for major in [1, 2] {
+            let record = ProtocolRecord {
+                name: name.clone(),
+                version: Version::new(major, 0, 0),
+                schema: json!({"type": "object"}),
+                capabilities: BTreeSet::new(),
+                metadata: ProtocolMetadata::default(),
+                registered_at_ms: 0,
+                registered_by: None,
+                owner: None,
+            };
+            catalog.insert(Protocol::compile(Arc::new(record)).unwrap());
+        }
+        let record = LensRecord {
+            name,
+            from: Version::new(1, 0, 0),
+            to: Version::new(2, 0, 0),
+            ops: json!([]),
+            direction: Direction::Both,
+            allow_loss: false,
+            revision: 1,
+            forward: None,
+            backward: None,
+            registered_by_key: None,
+            registered_at_ms: 0,
+        };
+        assert_eq!(store.put_lens(&record, None).await, Ok(LensPut::Stored));
+        LensKeeper::new(catalog, store)
+    }
+
+    #[tokio::test]
+    async fn lenses_of_another_replica_do_not_wait_for_registrations() {
+        let keeper = keeper().await;
+        let ((begin, begun), (end, ended)) = (oneshot::channel(), mpsc::channel::<()>());
+        let registration = async move {
+            let check = move || {
+                let _ = begin.send(());
+                // An error, once the other end is dropped.
+                ended.recv()
+            };
+            Compiler::default().run(check).await
+        };
+        let registration = tokio::spawn(registration);
+        begun.await.unwrap();
+        keeper.refresh(Refresh::All).await.unwrap();
+        assert_eq!(keeper.catalog.lenses_len(), 1);
+        drop(end);
+        assert!(registration.await.unwrap().unwrap().is_err());
+    }
 }
