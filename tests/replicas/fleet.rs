@@ -56,21 +56,28 @@ fn a_fleet_upgrades_under_load_and_every_message_arrives_in_a_version_of_its_rec
         assert_eq!(registered["lens"]["forward"]["proof"], "proved", "{registered}");
     }
     let load = Load {
-        listeners: 6,
-        pollers: 0,
         versions: VERSIONS,
         ..LOAD
     };
+    let mut kills = 0;
     let balance = load.run_while(&mut cluster, |cluster, ledger| {
-        // All speak version 3 after the last upgrade.
-        for upgrade in 0..10 {
+        // All have spoken version 3 after ten upgrades; then some go back one version.
+        for upgrade in 0..13 {
             ledger.await_more_accepted(40);
             ledger.upgrade_next();
             if upgrade % 3 == 1 {
                 cluster.kill(upgrade / 3 % 2);
+                kills += 1;
             }
         }
         ledger.await_more_accepted(40);
     });
-    assert!(balance.accepted >= 440, "{balance:?}");
+    println!("{kills} replicas killed: {balance:?}");
+    assert!(balance.accepted >= 560 && kills == 4, "{balance:?}");
+    assert!(
+        balance.transformed > 0 && balance.transformed < balance.arrivals,
+        "{balance:?}"
+    );
+    let lost = cluster.replicas[0].agent("auditor").dead_letters("transform_failed");
+    assert!(lost.is_empty(), "{lost:?}");
 }

@@ -35,6 +35,8 @@ struct Book {
     reconnects: usize,
     reconnect_max: Duration,
     lost_http_calls: usize,
+    /// First arrivals that lenses had transformed.
+    transformed: usize,
 }
 
 struct Entry {
@@ -54,6 +56,10 @@ pub struct Balance {
     pub reconnect_max: Duration,
     /// Calls over HTTP without an answer of a broker.
     pub lost_http_calls: usize,
+    /// Messages with each of their recipients.
+    pub arrivals: usize,
+    /// Those of them that lenses had transformed.
+    pub transformed: usize,
 }
 
 impl Ledger {
@@ -66,11 +72,18 @@ impl Ledger {
         self.upgrades.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The version that this client speaks now, of so many.
+    /// The version that this client speaks now, of so many. After the last one it goes back one version, and then returns.
     pub fn version_of(&self, client: usize, versions: usize) -> usize {
         let upgrades = self.upgrades.load(Ordering::SeqCst);
-        let own = upgrades.saturating_sub(client).div_ceil(UPGRADES_APART);
-        own.min(versions.saturating_sub(1))
+        let (own, last) = (
+            upgrades.saturating_sub(client).div_ceil(UPGRADES_APART),
+            versions.saturating_sub(1),
+        );
+        if own == last + 1 {
+            last.saturating_sub(1)
+        } else {
+            own.min(last)
+        }
     }
 
     /// Records that a sender has its answer. A repeat with the same text must return the same message.
@@ -85,7 +98,7 @@ impl Ledger {
     }
 
     /// Records an arrival. The text is the name of the sender and a growing number.
-    pub fn record_arrival(&self, recipient: &str, id: &str, text: &str) {
+    pub fn record_arrival(&self, recipient: &str, id: &str, text: &str, is_transformed: bool) {
         let mut book = self.book();
         if book.arrivals.insert((id.to_owned(), recipient.to_owned())) {
             let (sender, number) = text.split_once(' ').unwrap();
@@ -96,6 +109,7 @@ impl Ledger {
                 .or_default();
             let is_late = number < *last;
             *last = number.max(*last);
+            book.transformed += usize::from(is_transformed);
             if is_late {
                 book.out_of_order.push(format!("{text} at {recipient}"));
             }
@@ -161,6 +175,8 @@ impl Ledger {
             reconnects: book.reconnects,
             reconnect_max: book.reconnect_max,
             lost_http_calls: book.lost_http_calls,
+            arrivals: book.arrivals.len(),
+            transformed: book.transformed,
         }
     }
 

@@ -238,11 +238,7 @@ impl<'a> RoamingClient<'a> {
             let address = self.addresses.pick(self.moves);
             let mut line = RoamingConnection::open(address, &self.capabilities);
             self.spoken = version;
-            let mut session = json!({"name": self.name});
-            if let Some(version) = self.versions.get(version) {
-                session["capabilities"] = json!({"supported_protocols": {"note": [version.version]}});
-            }
-            let registered = line.as_mut()?.call("register_session", &session);
+            let registered = line.as_mut()?.call("register_session", &self.registration());
             match registered {
                 CallOutcome::Done(_) => {
                     self.line = line;
@@ -255,6 +251,15 @@ impl<'a> RoamingClient<'a> {
             }
         }
         self.line.as_mut()
+    }
+
+    /// The arguments by which it declares its version.
+    fn registration(&self) -> Value {
+        let mut session = json!({"name": self.name});
+        if let Some(version) = self.versions.get(self.spoken) {
+            session["capabilities"] = json!({"supported_protocols": {"note": [version.version]}});
+        }
+        session
     }
 
     fn lose_connection(&mut self) {
@@ -353,8 +358,12 @@ impl<'a> RoamingClient<'a> {
         while !stop.load(Ordering::SeqCst) {
             self.moves += 1;
             let address = self.addresses.pick(self.moves);
+            let version = self.ledger.version_of(self.number, self.versions.len());
+            if version != self.spoken {
+                (self.spoken, session) = (version, None);
+            }
             let (tool, mut arguments) = match &session {
-                None => ("register_session", json!({"name": self.name})),
+                None => ("register_session", self.registration()),
                 Some(_) if !read.is_empty() => ("acknowledge_messages", json!({"message_ids": read})),
                 Some(_) => (
                     "receive_messages",
@@ -395,6 +404,7 @@ impl<'a> RoamingClient<'a> {
             &self.name,
             &text(&message["message_id"]),
             &text(&message["payload"][version.text]),
+            message["transformed"].is_object(),
         );
     }
 }
