@@ -14,6 +14,8 @@ mod load;
 mod project;
 mod recorder;
 mod records;
+mod send_result;
+mod status;
 mod storage;
 mod store;
 mod writer;

@@ -3,8 +3,6 @@
 //! A space is a number that a project has until it is cleared; [`SYSTEM_SPACE`] holds what belongs to no project. Kinds
 //! are ordered so that on reading back, a record follows those that it refers to.
 
-mod send_result;
-
 use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -12,11 +10,13 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::{
     codec::{Decoded, RecordReader, RecordWriter, damaged},
     engine::Record,
+    send_result::{read_send_result, write_send_result},
+    status::{read_reason, read_status, reason_byte, write_status},
 };
 use crate::{
     model::{
-        DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, Priority, ProjectId,
-        RecipientStatus, SessionId, SessionName, SessionRecord, StoredMessage, Transformed,
+        DeadLetter, DeadLetterReason, Message, MessageId, Outcome, Priority, ProjectId, RecipientStatus, SessionId,
+        SessionName, SessionRecord, StoredMessage, Transformed,
     },
     storage::{
         LastSign, Table,
@@ -28,7 +28,6 @@ use crate::{
         },
     },
 };
-use send_result::{read_send_result, write_send_result};
 
 /// The layout version. A broker refuses later versions. Version 2 has added the event log, version 3 the
 /// outcome at the end of a receipt, version 4 which dead letters are reported, questions, yaps, targets and the
@@ -310,54 +309,6 @@ pub fn read_report_progress(reader: &mut RecordReader<'_>) -> Decoded<ReportProg
     Ok(ReportProgress {
         reported: reader.u64()?,
         claimed: reader.option(RecordReader::u64)?,
-    })
-}
-
-const REASONS: [DeadLetterReason; 5] = [
-    DeadLetterReason::Expired,
-    DeadLetterReason::DeliveryLimit,
-    DeadLetterReason::RecipientGone,
-    DeadLetterReason::Rejected,
-    DeadLetterReason::TransformFailed,
-];
-
-fn reason_byte(reason: DeadLetterReason) -> u8 {
-    match reason {
-        DeadLetterReason::Expired => 0,
-        DeadLetterReason::DeliveryLimit => 1,
-        DeadLetterReason::RecipientGone => 2,
-        DeadLetterReason::Rejected => 3,
-        DeadLetterReason::TransformFailed => 4,
-    }
-}
-
-/// Reads the reason of a dead letter.
-///
-/// # Errors
-/// For an unknown number.
-fn read_reason(byte: u8) -> Decoded<DeadLetterReason> {
-    let reason = REASONS.get(usize::from(byte)).copied();
-    reason.ok_or_else(|| damaged("an unknown reason"))
-}
-
-fn write_status(writer: RecordWriter, status: DeliveryStatus) -> RecordWriter {
-    match status {
-        DeliveryStatus::Queued => writer.u8(0),
-        DeliveryStatus::Delivered => writer.u8(1),
-        DeliveryStatus::Acknowledged => writer.u8(2),
-        DeliveryStatus::Expired => writer.u8(3),
-        DeliveryStatus::DeadLettered(reason) => writer.u8(4).u8(reason_byte(reason)),
-    }
-}
-
-fn read_status(reader: &mut RecordReader<'_>) -> Decoded<DeliveryStatus> {
-    Ok(match reader.u8()? {
-        0 => DeliveryStatus::Queued,
-        1 => DeliveryStatus::Delivered,
-        2 => DeliveryStatus::Acknowledged,
-        3 => DeliveryStatus::Expired,
-        4 => DeliveryStatus::DeadLettered(read_reason(reader.u8()?)?),
-        _ => return Err(damaged("an unknown status")),
     })
 }
 

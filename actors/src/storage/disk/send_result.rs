@@ -1,8 +1,8 @@
 //! The result of a send, as it is kept under an idempotency key.
 
 use super::{
-    super::codec::{Decoded, RecordReader, RecordWriter, damaged},
-    read_status, write_status,
+    codec::{Decoded, RecordReader, RecordWriter, damaged},
+    status::{read_status, write_status},
 };
 use crate::{
     model::{MessageId, SessionId, Transforms},
@@ -13,7 +13,7 @@ use crate::{
 const NO_SESSION: SessionId = SessionId::from_uuid(uuid::Uuid::nil());
 
 /// Writes a result, the id of its message first.
-pub(super) fn write_send_result(writer: RecordWriter, result: &SendResult) -> Vec<u8> {
+pub fn write_send_result(writer: RecordWriter, result: &SendResult) -> Vec<u8> {
     let writer = writer
         .message(result.message)
         .u64(result.delivered as u64)
@@ -35,7 +35,7 @@ pub(super) fn write_send_result(writer: RecordWriter, result: &SendResult) -> Ve
 ///
 /// # Errors
 /// If the record is damaged.
-pub(super) fn read_send_result(message: MessageId, reader: &mut RecordReader<'_>) -> Decoded<SendResult> {
+pub fn read_send_result(message: MessageId, reader: &mut RecordReader<'_>) -> Decoded<SendResult> {
     let mut count = || reader.u64().map(|count| count as usize);
     let (delivered, queued, skipped, queue_len) = (count()?, count()?, count()?, count()?);
     let delivered_at_ms = reader.option(RecordReader::u64)?;
