@@ -127,7 +127,7 @@ impl Load {
                 &headers,
             );
             let append = Append {
-                message: Arc::new(draft.seal(self.ids.next(now), Some(to), now, false)),
+                message: draft.seal(self.ids.next(now), Some(to), now, false),
                 audience: Audience::One(to),
                 queue_capacity: MESSAGES,
                 idempotency_key: None,

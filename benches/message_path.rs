@@ -186,7 +186,7 @@ fn exchange(
                 &headers,
             );
             Append {
-                message: Arc::new(draft.seal(ids.next(now), Some(recipient), now, false)),
+                message: draft.seal(ids.next(now), Some(recipient), now, false),
                 audience: Audience::One(recipient),
                 queue_capacity: 100_000,
                 idempotency_key: None,

@@ -212,7 +212,7 @@ async fn write_all(history: Arc<History>, replicas: Rc<Vec<Replica>>, sessions: 
         let project = &replicas[0].view.project;
         let kind = to.map_or(Addressing::Broadcast, |_| Addressing::Direct);
         let draft = NewMessage::new(project, &writer, kind, ("chat", "1.0.0"), "{}", &Headers::default());
-        let message = Arc::new(draft.seal(ids.next(now()), to, now(), false));
+        let message = draft.seal(ids.next(now()), to, now(), false);
         let sent = audience.ids().iter().map(|session| (message.id, *session));
         history.attempted.lock().unwrap().extend(sent.clone());
         loop {

@@ -86,7 +86,7 @@ fn an_idempotency_key_is_free_again_after_its_window_and_when_there_are_too_many
                 false,
             );
             let append = Append {
-                message: message.into(),
+                message,
                 ..append_with_key(&view, bob, key)
             };
             matches!(view.append(append).await, Appended::Duplicate(_))
@@ -138,7 +138,7 @@ fn the_oldest_receipts_are_evicted_and_their_messages_stay() {
                 );
                 let message = draft.seal(ids.next(then), Some(bob), then, false);
                 sent.push(message.id);
-                view.append(append(message.into(), Audience::One(bob))).await;
+                view.append(append(message, Audience::One(bob))).await;
             }
         }
         assert_eq!(redis.command(&["HGET", "{acme}:receipts", "len"]), "4");

@@ -94,7 +94,7 @@ impl ReplicaView {
     ) -> Arc<Message> {
         let kind = to.map_or(Addressing::Broadcast, |_| Addressing::Direct);
         let draft = NewMessage::new(&self.project, &self.sender, kind, ("chat", "1.0.0"), payload, headers);
-        Arc::new(draft.seal(self.ids.next(now), to, now, watched))
+        draft.seal(self.ids.next(now), to, now, watched)
     }
 
     pub fn direct(&self, to: SessionId) -> Append {

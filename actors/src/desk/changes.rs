@@ -266,7 +266,7 @@ impl QuestionChanges {
         question.notice = Some(id);
         let message = notice(&self.project, sender, question, id, now);
         Some(Append {
-            message: Arc::new(message),
+            message,
             audience: Audience::One(question.asker.session),
             // Beyond the capacity: a session has only so many questions whose ends can come.
             queue_capacity: self.policy.limits().queue_capacity.saturating_add(OPEN_OF_SESSION_MAX),

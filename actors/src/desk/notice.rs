@@ -1,5 +1,7 @@
 //! The message that notifies an asker of the end of its question. Pure.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -12,7 +14,13 @@ use crate::{
 };
 
 /// The notice of the end of a question.
-pub fn notice(project: &ProjectId, sender: &SessionRecord, question: &Question, id: MessageId, now: Now) -> Message {
+pub fn notice(
+    project: &ProjectId,
+    sender: &SessionRecord,
+    question: &Question,
+    id: MessageId,
+    now: Now,
+) -> Arc<Message> {
     let reference = question.id.to_string();
     let headers = Headers {
         priority: match question.urgency {

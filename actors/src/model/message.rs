@@ -24,6 +24,7 @@ use bytes::BufMut;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 pub use excerpt::excerpt;
 pub use fragments::EnvelopeFragments;
@@ -132,16 +133,9 @@ pub struct DeadLetter {
 /// A message that is checked and encoded but not yet accepted.
 ///
 /// The surface that received the message encodes it once; the router fills in three fields of fixed width: id, time
-/// and recipient.
+/// and recipient. It is made in the place where it stays, and nothing else refers to it before it is sealed.
 #[derive(Debug)]
-pub struct NewMessage {
-    sender: SessionId,
-    origin: Option<ProjectId>,
-    priority: Priority,
-    ttl: Option<Duration>,
-    body: Vec<u8>,
-    layout: Layout,
-}
+pub struct NewMessage(Arc<Message>);
 
 const ENVELOPE_HEAD: &[u8] = b"{\"message_id\":\"00000000-0000-0000-0000-000000000000\",\"timestamp\":\"0000-00-00T00:00:00.000Z\",\"recipient_id\":";
 const ID_AT: usize = 15;
@@ -192,66 +186,84 @@ impl NewMessage {
         let tail = body.len() as u32;
         body.extend_from_slice(b",\"headers\":");
         write_json(&mut body, headers);
-        Self {
+        Self(Arc::new(Message {
+            id: MessageId::from_uuid(Uuid::nil()),
             sender: sender.id,
             origin: None,
+            recipient: None,
             priority: headers.priority,
             ttl: headers.ttl_seconds.map(Duration::from_secs),
+            accepted_ns: 0,
             body,
-            layout: Layout {
+            layout: Some(Layout {
                 sender_name,
                 payload: payload_at,
                 tail,
-            },
+            }),
+            sent: None,
+            progress: Progress::new(false),
+        }))
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Message)) -> Self {
+        let message = Arc::get_mut(&mut self.0);
+        debug_assert!(
+            message.is_some(),
+            "nothing else refers to a message that is not accepted"
+        );
+        if let Some(message) = message {
+            change(message);
         }
+        self
     }
 
     /// Marks the draft as a message from the project `origin` to another project.
     #[must_use]
-    pub fn with_origin(mut self, origin: ProjectId) -> Self {
-        self.origin = Some(origin);
-        self
+    pub fn with_origin(self, origin: ProjectId) -> Self {
+        self.change(|message| message.origin = Some(origin))
     }
 
     /// Adds the trace that the message belongs to: `_meta` of its envelope.
     #[must_use]
-    pub fn with_trace(mut self, trace: &TraceContext) -> Self {
-        self.body.extend_from_slice(b",\"_meta\":");
-        trace.write_meta(&mut self.body);
-        self
+    pub fn with_trace(self, trace: &TraceContext) -> Self {
+        self.change(|message| {
+            message.body.extend_from_slice(b",\"_meta\":");
+            trace.write_meta(&mut message.body);
+        })
+    }
+
+    /// Notes when this process accepts the message, on the fine clock.
+    #[must_use]
+    pub fn accepted_at(self, accepted_ns: u64) -> Self {
+        self.change(|message| message.accepted_ns = accepted_ns)
     }
 
     /// Bytes of the encoded envelope, without its delivery count.
     #[must_use]
-    pub const fn encoded_len(&self) -> usize {
-        self.body.len()
+    pub fn encoded_len(&self) -> usize {
+        self.0.body.len()
     }
 
     /// Completes the message. `recipient` is Some exactly for [`Addressing::Direct`]; `tracked` says whether the
     /// sender follows the delivery status.
     #[must_use]
-    pub fn seal(mut self, id: MessageId, recipient: Option<SessionId>, now: Now, watched: bool) -> Message {
-        id.as_uuid().as_hyphenated().encode_lower(&mut self.body[ID_AT..]);
-        self.body[TIMESTAMP_AT..TIMESTAMP_AT + 24].copy_from_slice(&rfc3339(now.unix_ms));
-        if let Some(recipient) = recipient {
-            recipient
-                .as_uuid()
-                .as_hyphenated()
-                .encode_lower(&mut self.body[RECIPIENT_AT..]);
-        }
-        Message {
-            id,
-            sender: self.sender,
-            origin: self.origin,
-            recipient,
-            priority: self.priority,
-            ttl: self.ttl,
-            accepted_ns: 0,
-            body: self.body,
-            layout: Some(self.layout),
-            sent: None,
-            progress: Progress::new(watched),
-        }
+    pub fn seal(self, id: MessageId, recipient: Option<SessionId>, now: Now, watched: bool) -> Arc<Message> {
+        let sealed = self.change(|message| {
+            (message.id, message.recipient) = (id, recipient);
+            let body = &mut message.body;
+            id.as_uuid().as_hyphenated().encode_lower(&mut body[ID_AT..]);
+            body[TIMESTAMP_AT..TIMESTAMP_AT + 24].copy_from_slice(&rfc3339(now.unix_ms));
+            if let Some(recipient) = recipient {
+                recipient
+                    .as_uuid()
+                    .as_hyphenated()
+                    .encode_lower(&mut body[RECIPIENT_AT..]);
+            }
+            if watched {
+                message.progress = Progress::new(true);
+            }
+        });
+        sealed.0
     }
 }
 

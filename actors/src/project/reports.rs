@@ -170,17 +170,17 @@ mod tests {
         mono_ms: 0,
     };
 
-    fn message(sender: &SessionRecord, protocol: &str, headers: &Headers) -> Message {
+    fn message(sender: &SessionRecord, protocol: &str, headers: &Headers) -> Arc<Message> {
         let (project, to) = (ProjectId::default_project(), SessionId::generate());
         let draft = NewMessage::new(&project, sender, Addressing::Direct, (protocol, "1.0.0"), "{}", headers);
         draft.seal(MessageIds::default().next(NOW), Some(to), NOW, false)
     }
 
-    fn dead(message: Message, reason: DeadLetterReason) -> DeadLetter {
+    fn dead(message: Arc<Message>, reason: DeadLetterReason) -> DeadLetter {
         DeadLetter {
             recipient: message.recipient.unwrap_or(SessionId::BROKER),
             recipient_name: None,
-            message: Arc::new(message),
+            message,
             reason,
             at_ms: NOW.unix_ms,
             deliveries: 1,

@@ -6,15 +6,12 @@ use std::{collections::HashSet, sync::Arc};
 use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Supervised, WrapFuture};
 use tokio::sync::oneshot;
 
-use super::{
-    AcceptSpans, Recipients, Route, RouteAnswer, Routed, Submission,
-    reply_barrier::{PendingAnswer, ReplyBarrier},
-};
+use super::{AcceptSpans, Recipients, Route, RouteAnswer, Routed, Submission, reply_barrier::ReplyBarrier};
 use crate::{
     clock::{Now, fine_ns, now},
     directory::{AudienceQuery, Directory, SelectedRecipients, TransformedFor},
     metrics::{METRICS, ProjectCounters, StoreOperation},
-    model::{ActorKind, BrokerError, Message, MessageIds, MissingSession, ProjectEvent, Transforms},
+    model::{ActorKind, BrokerError, Message, MessageIds, MissingSession, ProjectEvent},
     ops::then,
     policy::{PolicyLimits, ProjectPolicy},
     session::Member,
@@ -67,11 +64,14 @@ pub struct Router {
 /// The recipients of a message, as the directory has them.
 enum ResolvedRecipients {
     One(Arc<Member>),
-    Many {
-        audience: Box<AudienceQuery>,
-        selected: SelectedRecipients,
-    },
-    Missing(BrokerError),
+    Many(Box<ManyRecipients>),
+    Missing(Box<BrokerError>),
+}
+
+/// The recipients of a broadcast.
+struct ManyRecipients {
+    audience: Box<AudienceQuery>,
+    selected: SelectedRecipients,
 }
 
 /// A message that the store was asked to accept.
@@ -109,13 +109,13 @@ struct Tally {
 
 impl PendingMessage {
     fn has_many_recipients(&self) -> bool {
-        matches!(self.to, ResolvedRecipients::Many { .. })
+        matches!(self.to, ResolvedRecipients::Many(_))
     }
 
     fn recipients_len(&self) -> usize {
         match &self.to {
             ResolvedRecipients::One(_) => 1,
-            ResolvedRecipients::Many { selected, .. } => selected.members.len(),
+            ResolvedRecipients::Many(many) => many.selected.members.len(),
             ResolvedRecipients::Missing(_) => 0,
         }
     }
@@ -263,8 +263,8 @@ impl Router {
             }
             let now = now();
             for pending in batch.messages.iter_mut().skip(batch.answered.len()) {
-                if let ResolvedRecipients::Many { audience, selected } = &mut pending.to {
-                    *selected = router.directory.select_recipients(audience, now);
+                if let ResolvedRecipients::Many(many) = &mut pending.to {
+                    many.selected = router.directory.select_recipients(&many.audience, now);
                 }
             }
             router.append(batch, ctx);
@@ -285,11 +285,11 @@ impl Router {
     fn append_request(&self, pending: &PendingMessage, checks_roster: bool) -> Append {
         let (audience, roster_version) = match &pending.to {
             ResolvedRecipients::One(member) => (Audience::One(member.record.id), None),
-            ResolvedRecipients::Many { selected, .. } => {
-                let ids = selected.members.iter().map(|member| member.record.id);
+            ResolvedRecipients::Many(many) => {
+                let ids = many.selected.members.iter().map(|member| member.record.id);
                 (
                     Audience::Many(ids.collect()),
-                    checks_roster.then_some(selected.roster_version),
+                    checks_roster.then_some(many.selected.roster_version),
                 )
             }
             ResolvedRecipients::Missing(_) => (Audience::Many(Arc::default()), None),
@@ -347,14 +347,15 @@ impl Router {
             Recipients::One(member) => (Some(member.record.id), ResolvedRecipients::One(member)),
             Recipients::Many(audience) => {
                 let selected = self.directory.select_recipients(&audience, now);
-                (None, ResolvedRecipients::Many { audience, selected })
+                (
+                    None,
+                    ResolvedRecipients::Many(Box::new(ManyRecipients { audience, selected })),
+                )
             }
             Recipients::Missing(error) => (None, ResolvedRecipients::Missing(error)),
         };
-        let mut message = draft.seal(id, recipient, now, is_tracked);
-        message.accepted_ns = now_ns;
         PendingMessage {
-            message: Arc::new(message),
+            message: draft.accepted_at(now_ns).seal(id, recipient, now, is_tracked),
             to,
             idempotency_key,
             is_report,
@@ -391,11 +392,12 @@ impl Router {
                 .accept
                 .observe_many(now_ns.saturating_sub(submitted_ns), len as u64);
             let mut nudges = Vec::new();
-            let answered = messages.by_ref().zip(results.by_ref()).take(len);
-            let answers = answered
-                .map(|(pending, result)| self.answer(pending, result, &mut nudges, &mut tally))
-                .collect();
-            let barrier = ReplyBarrier::new(answers, reply);
+            let (mut sent, mut answers) = (Vec::with_capacity(len), Vec::with_capacity(len));
+            for (mut pending, result) in messages.by_ref().zip(results.by_ref()).take(len) {
+                answers.push(self.answer(&mut pending, result, &mut nudges, &mut tally));
+                sent.push(pending.message);
+            }
+            let barrier = ReplyBarrier::new(sent, answers, reply);
             for member in nudges {
                 self.directory.nudge(&member, Some(Arc::clone(&barrier) as _));
             }
@@ -411,22 +413,15 @@ impl Router {
 
     fn answer(
         &self,
-        pending: PendingMessage,
+        pending: &mut PendingMessage,
         result: Result<Appended, StoreError>,
         nudges: &mut Vec<Arc<Member>>,
         tally: &mut Tally,
-    ) -> PendingAnswer {
+    ) -> RouteAnswer {
         let recipients = pending.recipients_len();
         tally.count(&result, recipients);
-        let PendingMessage {
-            message,
-            to,
-            forms,
-            spans,
-            ..
-        } = pending;
-        if let Some(spans) = spans {
-            spans.finish(&message, recipients, &result);
+        if let Some(spans) = pending.spans.take() {
+            spans.finish(&pending.message, recipients, &result);
         }
         let (queue_len, refused, refusal) = match result {
             Ok(Appended::Accepted {
@@ -434,23 +429,23 @@ impl Router {
                 refused,
                 refusal,
             }) => (queue_len, refused, refusal),
-            Ok(Appended::Duplicate(first)) => return PendingAnswer::Answered(Ok(Routed::from_first_result(first))),
-            Ok(Appended::KeyReserved) => return PendingAnswer::Answered(Err(BrokerError::key_in_use())),
+            Ok(Appended::Duplicate(first)) => return Ok(Routed::from_first_result(first)),
+            Ok(Appended::KeyReserved) => return Err(BrokerError::key_in_use()),
             // All retries are used.
-            Ok(Appended::RosterOutdated) => return PendingAnswer::Answered(Err(BrokerError::unavailable())),
-            Err(error) => return PendingAnswer::Answered(Err(error.into())),
+            Ok(Appended::RosterOutdated) => return Err(BrokerError::unavailable()),
+            Err(error) => return Err(error.into()),
         };
         let mut nudge = |member: &Arc<Member>| {
             if member.shared.wants_wakeup() && member.shared.is_first_in_batch(self.batch_number) {
                 nudges.push(Arc::clone(member));
             }
         };
-        let (audience, skipped) = match &to {
-            ResolvedRecipients::Missing(error) => return PendingAnswer::Answered(Err(error.clone())),
+        let (audience, skipped) = match &pending.to {
+            ResolvedRecipients::Missing(error) => return Err((**error).clone()),
             ResolvedRecipients::One(member) => {
                 match refusal {
-                    Some(RecipientRefusal::Gone) => return PendingAnswer::Answered(Err(MissingSession::Ended.into())),
-                    Some(RecipientRefusal::Full(full)) => return PendingAnswer::Answered(Err(full.into())),
+                    Some(RecipientRefusal::Gone) => return Err(MissingSession::Ended.into()),
+                    Some(RecipientRefusal::Full(full)) => return Err(full.into()),
                     None => {}
                 }
                 if queue_len > 0 {
@@ -460,7 +455,8 @@ impl Router {
                 }
                 (1, 0)
             }
-            ResolvedRecipients::Many { selected, .. } => {
+            ResolvedRecipients::Many(many) => {
+                let selected = &many.selected;
                 let refused: HashSet<_> = refused.iter().collect();
                 // If nothing waits, the message was pushed to all of them.
                 let waiting = if queue_len > 0 { &*selected.members } else { &[] };
@@ -473,14 +469,15 @@ impl Router {
                 (selected.members.len(), selected.skipped)
             }
         };
-        let mut result = SendResult::accepted(message.id, audience, queue_len, refused);
+        let mut result = SendResult::accepted(pending.message.id, audience, queue_len, refused);
         result.skipped = skipped;
-        result.transforms = transforms_of(forms, to);
-        PendingAnswer::Accepted {
-            message,
+        result.transforms = transforms_of(pending.forms.take(), &mut pending.to);
+        Ok(Routed {
             result,
-            skipped,
-        }
+            status: None,
+            is_repeat: false,
+            outcome: None,
+        })
     }
 
     /// Logs that a queue has grown past the warning.
@@ -493,9 +490,15 @@ impl Router {
 }
 
 /// What lenses do to a message for these recipients.
-fn transforms_of(forms: Option<Box<[Arc<Form>]>>, to: ResolvedRecipients) -> Option<Arc<Transforms>> {
+fn transforms_of(forms: Option<Box<[Arc<Form>]>>, to: &mut ResolvedRecipients) -> Option<Arc<Transforms>> {
     let (rows, failed) = match to {
-        ResolvedRecipients::Many { selected, .. } => (selected.transformed, selected.failed),
+        ResolvedRecipients::Many(many) => {
+            let selected = &mut many.selected;
+            (
+                std::mem::take(&mut selected.transformed),
+                std::mem::take(&mut selected.failed),
+            )
+        }
         ResolvedRecipients::One(_) | ResolvedRecipients::Missing(_) => {
             return Some(Transforms::of_one(forms?.first()?.kept()));
         }

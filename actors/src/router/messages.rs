@@ -48,15 +48,13 @@ pub enum Recipients {
     One(Arc<Member>),
     Many(Box<AudienceQuery>),
     /// The recipient does not exist. The answer is this error, unless the idempotency key already has a result.
-    Missing(BrokerError),
+    Missing(Box<BrokerError>),
 }
 
 /// What became of an accepted message.
 #[derive(Clone)]
 pub struct Routed {
     pub result: SendResult,
-    /// Sessions that were left out by the filter or because they do not speak the protocol.
-    pub skipped: usize,
     /// The status as it changes. None unless the submission is tracked and not a repeat.
     pub status: Option<watch::Receiver<DeliveryStatus>>,
     /// An earlier submission with the same idempotency key had this answer.
@@ -70,7 +68,6 @@ impl Routed {
     #[must_use]
     pub fn from_first_result(first: SendResult) -> Self {
         Self {
-            skipped: first.skipped,
             result: first,
             status: None,
             is_repeat: true,

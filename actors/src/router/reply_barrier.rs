@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::{RouteAnswer, Routed};
-use crate::{locked::Locked, model::Message, storage::SendResult};
+use crate::{locked::Locked, model::Message};
 
 /// The answers of one batch. Each nudge holds a clone of the `Arc`; dropping the last one sends the answers. What was
 /// delivered is looked up only then: an answer never claims more than has happened, and a session that panics over its
@@ -14,67 +14,60 @@ use crate::{locked::Locked, model::Message, storage::SendResult};
 pub(super) struct ReplyBarrier(Locked<Option<Pending>>);
 
 struct Pending {
-    answers: Vec<PendingAnswer>,
+    messages: Vec<Arc<Message>>,
+    /// The answer to each message, complete except for what was delivered.
+    answers: Vec<RouteAnswer>,
     reply: oneshot::Sender<Vec<RouteAnswer>>,
-}
-
-/// The answer to one submission, complete except for what was delivered.
-pub(super) enum PendingAnswer {
-    /// Refused, or the result of an earlier send.
-    Answered(RouteAnswer),
-    /// The store has the message.
-    Accepted {
-        message: Arc<Message>,
-        result: SendResult,
-        skipped: usize,
-    },
 }
 
 impl ReplyBarrier {
     /// `reply` gets the answers when the last clone is dropped.
-    pub(super) fn new(answers: Vec<PendingAnswer>, reply: oneshot::Sender<Vec<RouteAnswer>>) -> Arc<Self> {
-        Arc::new(Self(Locked::new(Some(Pending { answers, reply }))))
+    pub(super) fn new(
+        messages: Vec<Arc<Message>>,
+        answers: Vec<RouteAnswer>,
+        reply: oneshot::Sender<Vec<RouteAnswer>>,
+    ) -> Arc<Self> {
+        Arc::new(Self(Locked::new(Some(Pending {
+            messages,
+            answers,
+            reply,
+        }))))
     }
 }
 
 impl Drop for ReplyBarrier {
     fn drop(&mut self) {
         let pending = self.0.get_mut().take();
-        if let Some(Pending { answers, reply }) = pending {
+        if let Some(Pending {
+            messages,
+            mut answers,
+            reply,
+        }) = pending
+        {
+            for (message, answer) in messages.iter().zip(&mut answers) {
+                if let Ok(routed) = answer {
+                    note_delivered(routed, message);
+                }
+            }
             // A sender that is gone does not need the answer; its message is accepted all the same.
-            let _ = reply.send(answers.into_iter().map(PendingAnswer::resolve).collect());
+            let _ = reply.send(answers);
         }
     }
 }
 
-impl PendingAnswer {
-    /// The answer, with what was delivered until now.
-    fn resolve(self) -> RouteAnswer {
-        match self {
-            Self::Answered(answer) => answer,
-            Self::Accepted {
-                message,
-                mut result,
-                skipped,
-            } => {
-                if let Some((count, at_ms)) = message.progress.delivered() {
-                    let delivered = (count as usize).min(result.queued);
-                    result.delivered = delivered;
-                    result.queued -= delivered;
-                    result.queue_len = result
-                        .queue_len
-                        .saturating_sub(usize::from(message.recipient.is_some()));
-                    result.delivered_at_ms = Some(at_ms);
-                }
-                let status = message.progress.subscribe();
-                Ok(Routed {
-                    result,
-                    skipped,
-                    status,
-                    is_repeat: false,
-                    outcome: None,
-                })
-            }
-        }
+/// Adds what was delivered until now to the answer for a message that is no repeat.
+fn note_delivered(routed: &mut Routed, message: &Message) {
+    if routed.is_repeat {
+        return;
     }
+    if let Some((count, at_ms)) = message.progress.delivered() {
+        let result = &mut routed.result;
+        result.delivered = (count as usize).min(result.queued);
+        result.queued -= result.delivered;
+        result.queue_len = result
+            .queue_len
+            .saturating_sub(usize::from(message.recipient.is_some()));
+        result.delivered_at_ms = Some(at_ms);
+    }
+    routed.status = message.progress.subscribe();
 }

@@ -1,7 +1,5 @@
 //! Messages for the tests of the parts of a session.
 
-use std::sync::Arc;
-
 use crate::{
     clock::Now,
     model::{Addressing, Headers, MessageIds, NewMessage, ProjectId, SessionId, SessionRecord},
@@ -25,7 +23,7 @@ pub fn delivery(ids: &MessageIds, recipient: Option<SessionId>, is_tracked: bool
     };
     let draft = NewMessage::new(&project, &sender, to, ("chat", "1.0.0"), "{}", &headers);
     Delivery {
-        message: Arc::new(draft.seal(ids.next(NOW), recipient, NOW, is_tracked)),
+        message: draft.seal(ids.next(NOW), recipient, NOW, is_tracked),
         count: 1,
     }
 }

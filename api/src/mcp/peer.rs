@@ -163,7 +163,7 @@ impl Peer {
     pub fn handle_parsed(
         &mut self,
         text: &str,
-        parsed: Result<Incoming<'_>, Malformed<'_>>,
+        mut parsed: Result<Incoming<'_>, Malformed<'_>>,
         route: ReplyRoute,
     ) -> FrameOutcome {
         if self.must_defer(&parsed) {
@@ -171,13 +171,13 @@ impl Peer {
             self.batch.deferred.push_back(frame);
             return FrameOutcome::Handled;
         }
-        self.handle_now(text, parsed, route)
+        self.handle_now(text, &mut parsed, route)
     }
 
     fn handle_now(
         &mut self,
         text: &str,
-        parsed: Result<Incoming<'_>, Malformed<'_>>,
+        parsed: &mut Result<Incoming<'_>, Malformed<'_>>,
         route: ReplyRoute,
     ) -> FrameOutcome {
         let refused_by = route.clone();
@@ -210,14 +210,19 @@ impl Peer {
         result
     }
 
-    fn dispatch(&mut self, text: &str, parsed: Result<Incoming<'_>, Malformed<'_>>, route: ReplyRoute) -> FrameOutcome {
+    fn dispatch(
+        &mut self,
+        text: &str,
+        parsed: &mut Result<Incoming<'_>, Malformed<'_>>,
+        route: ReplyRoute,
+    ) -> FrameOutcome {
         let is_json = match parsed {
             Ok(incoming) => self.dispatch_incoming(incoming, text, route),
             Err(Malformed { id, code, message }) => {
                 // Counted like a request. The answer names the fault even if the rate is exceeded.
                 let _ = self.context.limits.take_request(route.is_batch(), text.len());
-                route.refuse(&self.context.outbox, id, &RpcError::new(code, message));
-                if code != rpc::PARSE_ERROR {
+                route.refuse(&self.context.outbox, *id, &RpcError::new(*code, *message));
+                if *code != rpc::PARSE_ERROR {
                     return FrameOutcome::Handled;
                 }
                 false
@@ -245,18 +250,18 @@ impl Peer {
     }
 
     /// Returns false if the frame was not JSON.
-    fn dispatch_incoming(&mut self, incoming: Incoming<'_>, text: &str, route: ReplyRoute) -> bool {
+    fn dispatch_incoming(&mut self, incoming: &mut Incoming<'_>, text: &str, route: ReplyRoute) -> bool {
         match incoming {
             Incoming::Request { id, method, params } => {
                 let to = ReplyTo::new(id, route);
                 let meta = self.parsed_meta.take();
-                return dispatch::handle_request(&self.context, to, (&method, params), meta, text);
+                return dispatch::handle_request(&self.context, to, (method, params), meta, text);
             }
             Incoming::Notification { method, params } => {
-                dispatch::handle_notification(&mut self.batch, &method, &params);
+                dispatch::handle_notification(&mut self.batch, method, params);
             }
-            Incoming::Response { id, outcome } => self.context.client_requests.resolve(id, outcome),
-            Incoming::Batch(frames) => self.dispatch_batch(&frames, route),
+            Incoming::Response { id, outcome } => self.context.client_requests.resolve(*id, *outcome),
+            Incoming::Batch(frames) => self.dispatch_batch(frames, route),
         }
         true
     }
@@ -279,7 +284,7 @@ impl Peer {
             if !self.has_slice() || self.context.calls.is_exclusive() {
                 waiting.push(self.defer(frame, &rpc::parse(frame), route));
             } else {
-                self.run_timed(|peer| peer.dispatch(frame, rpc::parse(frame), route));
+                self.run_timed(|peer| peer.dispatch(frame, &mut rpc::parse(frame), route));
             }
         }
         for frame in waiting.into_iter().rev() {
@@ -369,7 +374,7 @@ impl Peer {
             {
                 self.context.set_read_at(read_at);
                 self.context.set_http_trace(frame.http_trace());
-                self.handle_now(frame.text(), frame.parsed(), route);
+                self.handle_now(frame.text(), &mut frame.parsed(), route);
                 self.batch.earlier_len = usize::MAX;
             }
             // Submits the messages and polls the router's answer, so that it wakes this task.

@@ -11,13 +11,15 @@ use common::json::frame::JsonText;
 /// buffer.
 pub fn answer_send(context: &Rc<PeerContext>, reply: SendReply, routed: Routed, object: &mut Vec<u8>) {
     if reply.is_complete(&routed) {
-        reply.to.result(&context.outbox, reply.result(object, &routed));
+        reply
+            .to
+            .result(&context.outbox, reply.result(object, &context.project, &routed));
     } else if reply.may_wait()
         && let Some(task) = context.become_task(&reply.to)
     {
         run_as_task(context, &task, reply, routed);
     } else {
-        let so_far = reply.result(object, &routed).into_bytes();
+        let so_far = reply.result(object, &context.project, &routed).into_bytes();
         let (to, context) = (reply.to.clone(), Rc::clone(context));
         let calls = Rc::clone(&context.calls);
         let waiting = async move { await_outcome(&context, &reply, routed).await };
@@ -41,7 +43,7 @@ pub fn send_cross_project(context: &Rc<PeerContext>, send: CrossProjectSend, mut
             Err(error) => return context.refuse(&reply.to, &error),
         };
         let mut object = Vec::new();
-        let so_far = reply.result(&mut object, &routed);
+        let so_far = reply.result(&mut object, &context.project, &routed);
         if reply.is_complete(&routed) {
             reply.to.result(&context.outbox, so_far);
         } else if reply.may_wait()
@@ -60,7 +62,7 @@ fn run_as_task(context: &PeerContext, task: &Arc<Task>, reply: SendReply, routed
     let project = context.project.clone();
     let call = async move {
         let routed = reply.await_outcome(&project, routed).await;
-        Ok(reply.to_result(&routed))
+        Ok(reply.to_result(&project, &routed))
     };
     context.run_as_task(task, None, call);
 }
@@ -68,5 +70,7 @@ fn run_as_task(context: &PeerContext, task: &Arc<Task>, reply: SendReply, routed
 /// Waits for the status that the sender asked for, and answers.
 async fn await_outcome(context: &PeerContext, reply: &SendReply, routed: Routed) {
     let routed = reply.await_outcome(&context.project, routed).await;
-    reply.to.result(&context.outbox, reply.result(&mut Vec::new(), &routed));
+    let mut object = Vec::new();
+    let result = reply.result(&mut object, &context.project, &routed);
+    reply.to.result(&context.outbox, result);
 }

@@ -13,7 +13,7 @@ use actors::{
         BrokerError, CapabilityFilter, DeliveryStatus, HOPS_MAX, Headers, MessageId, Outcome, PresenceTimeouts,
         ProtocolName, Rung, SessionId, TEXT_PROTOCOL, TEXT_VERSION,
     },
-    project::{PreparedSend, ProjectHandle, RequestTrace, SendRequest},
+    project::{ProjectHandle, RequestTrace, SendRequest},
     registry::WorkBudget,
     router::Routed,
     session::Member,
@@ -87,7 +87,7 @@ impl<'a> MessageArguments<'a> {
         if common.payload.len() > payload_len_max {
             return Err(BrokerError::PayloadTooLarge { limit: payload_len_max });
         }
-        common.headers = check_headers(common.headers)?;
+        check_headers(&mut common.headers)?;
         Ok(common)
     }
 
@@ -135,7 +135,7 @@ pub fn parse_if_unknown(arguments: &mut Arguments<'_>) -> Result<bool, BrokerErr
     }
 }
 
-fn check_headers(mut headers: Headers) -> Result<Headers, BrokerError> {
+fn check_headers(headers: &mut Headers) -> Result<(), BrokerError> {
     if headers.ttl_seconds == Some(0) {
         return Err(BrokerError::invalid("headers.ttl_seconds", "at least 1"));
     }
@@ -170,7 +170,7 @@ fn check_headers(mut headers: Headers) -> Result<Headers, BrokerError> {
             _ => {}
         }
     }
-    Ok(headers)
+    Ok(())
 }
 
 /// Refuses a text that can be no `thread_id`.
@@ -302,7 +302,13 @@ async fn outcome_of(project: &ProjectHandle, message: MessageId) -> Option<Arc<O
 /// calls have this answer. The size of the queue is left out without `with_queue`.
 ///
 /// Of a message that waits it tells what is known of the recipient.
-pub fn write_direct(out: &mut Vec<u8>, routed: &Routed, with_queue: bool, recipient: Option<&Recipient>) {
+pub fn write_direct(
+    out: &mut Vec<u8>,
+    project: &ProjectHandle,
+    routed: &Routed,
+    with_queue: bool,
+    recipient: Option<&Member>,
+) {
     let outcome = &routed.result;
     let status = outcome.status.unwrap_or(if outcome.delivered > 0 {
         DeliveryStatus::Delivered
@@ -346,44 +352,30 @@ pub fn write_direct(out: &mut Vec<u8>, routed: &Routed, with_queue: bool, recipi
     }
     if let Some(recipient) = recipient.filter(|_| status == DeliveryStatus::Queued) {
         out.extend_from_slice(b",\"recipient\":");
-        write_json(out, &recipient.view());
+        write_json(out, &RecipientView::of(recipient, project.presence_timeouts()));
     }
     out.push(b'}');
 }
 
-/// The recipient of a direct message in the project of its sender.
-pub struct Recipient {
-    member: Arc<Member>,
-    presence: PresenceTimeouts,
-}
-
-impl Recipient {
-    /// The recipient of a message that is prepared.
-    pub fn of(prepared: &PreparedSend, project: &ProjectHandle) -> Option<Self> {
-        Some(Self {
-            member: Arc::clone(prepared.recipient()?),
-            presence: project.presence_timeouts(),
-        })
-    }
-
-    /// What its sender may know of it, now.
-    fn view(&self) -> RecipientView {
-        let wakes = self.member.shared.wakes();
-        RecipientView {
-            status: self.member.status(self.presence, now()).as_str(),
-            activity: wakes.activity().as_str(),
-            wakes_by: wakes_by(&self.member),
-            last_read_at: wakes.last_read_ms().map(rfc3339_text),
-        }
-    }
-}
-
+/// What the sender of a direct message may know of its recipient, now.
 #[derive(Serialize)]
 struct RecipientView {
     status: &'static str,
     activity: &'static str,
     wakes_by: Option<Vec<Rung>>,
     last_read_at: Option<String>,
+}
+
+impl RecipientView {
+    fn of(recipient: &Member, presence: PresenceTimeouts) -> Self {
+        let wakes = recipient.shared.wakes();
+        Self {
+            status: recipient.status(presence, now()).as_str(),
+            activity: wakes.activity().as_str(),
+            wakes_by: wakes_by(recipient),
+            last_read_at: wakes.last_read_ms().map(rfc3339_text),
+        }
+    }
 }
 
 /// The answer to a broadcast.

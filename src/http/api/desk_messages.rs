@@ -29,7 +29,7 @@ use api::{
     verbs::{
         history::{PAYLOAD_LEN_MAX, parse_cursor, payload_of},
         messages::parse_ids,
-        sending::{self, HEADER_LEN_MAX, Recipient, check_thread_id},
+        sending::{self, HEADER_LEN_MAX, check_thread_id},
     },
 };
 use common::json::page::JsonPage;
@@ -204,11 +204,11 @@ pub async fn send(
     });
     let prepared = preparing.answer().await;
     let prepared = prepared.map_err(|error| sending::audit_isolation_refusal(admin.audit(), &by, &to, error))?;
-    let recipient = Recipient::of(&prepared, &by.project);
+    let recipient = prepared.recipient().cloned();
     let is_local = matches!(prepared, PreparedSend::Local(_));
     let routed = accept(&by, prepared).await?;
     let mut text = Vec::new();
-    sending::write_direct(&mut text, &routed, is_local, recipient.as_ref());
+    sending::write_direct(&mut text, &by.project, &routed, is_local, recipient.as_deref());
     Ok(HttpResponse::Created().content_type("application/json").body(text))
 }
 

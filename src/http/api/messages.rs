@@ -41,7 +41,7 @@ use api::{
     auth::Identity,
     verbs::{
         arguments::Arguments,
-        sending::{self, MessageArguments, Recipient, WaitGoal},
+        sending::{self, MessageArguments, WaitGoal},
     },
 };
 use common::{json::write_json, telemetry};
@@ -161,7 +161,7 @@ pub async fn send(
         Some(recipient) => sending::audit_isolation_refusal(admin.audit(), &by, recipient, error),
         None => error,
     })?;
-    let recipient = Recipient::of(&prepared, &by.project);
+    let recipient = prepared.recipient().cloned();
     let is_cross_project = matches!(prepared, PreparedSend::CrossProject(_));
     let routed = accept(&by, prepared).await?;
     let is_repeat = routed.is_repeat;
@@ -184,7 +184,7 @@ pub async fn send(
     };
     let mut text = Vec::new();
     if preparation.recipient.is_some() {
-        sending::write_direct(&mut text, &routed, !is_cross_project, recipient.as_ref());
+        sending::write_direct(&mut text, &by.project, &routed, !is_cross_project, recipient.as_deref());
     } else {
         write_json(&mut text, &sending::broadcast_json(&routed));
     }

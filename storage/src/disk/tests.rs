@@ -136,7 +136,7 @@ fn messages_to_oneself(agent: &SessionRecord, ids: &MessageIds, len: usize) -> V
             &Headers::default(),
         );
         Append {
-            message: Arc::new(draft.seal(ids.next(now()), Some(agent.id), now(), false)),
+            message: draft.seal(ids.next(now()), Some(agent.id), now(), false),
             audience: Audience::One(agent.id),
             queue_capacity: 100_000,
             idempotency_key: None,

@@ -145,7 +145,7 @@ mod tests {
             &payload,
             &headers,
         );
-        Arc::new(draft.seal(ids.next(now()), None, now(), watched))
+        draft.seal(ids.next(now()), None, now(), watched)
     }
 
     #[test]

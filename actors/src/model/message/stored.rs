@@ -146,6 +146,8 @@ fn uuid(rest: &mut &[u8]) -> Option<Uuid> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::{option, prelude::*};
 
     use super::*;
@@ -159,7 +161,12 @@ mod tests {
         mono_ms: 5,
     };
 
-    fn message(headers: &Headers, recipient: Option<SessionId>, origin: Option<ProjectId>, watched: bool) -> Message {
+    fn message(
+        headers: &Headers,
+        recipient: Option<SessionId>,
+        origin: Option<ProjectId>,
+        watched: bool,
+    ) -> Arc<Message> {
         let sender = SessionRecord::unnamed();
         let to = recipient.map_or(Addressing::Broadcast, |_| Addressing::Direct);
         let project = ProjectId::default_project();

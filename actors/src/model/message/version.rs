@@ -151,7 +151,7 @@ mod tests {
 
     const PAYLOAD_TEXT: &str = r#"{"payload":{},"headers":{"transform":"never"},"a":"\",\"headers\":"}"#;
 
-    fn message() -> Message {
+    fn message() -> Arc<Message> {
         let sender = SessionRecord {
             name: Some(SessionName::parse("ali\",\"payload\":ce").unwrap()),
             ..SessionRecord::unnamed()

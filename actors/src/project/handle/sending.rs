@@ -48,10 +48,6 @@ pub struct RequestTrace<'a> {
 }
 
 /// A checked message and its route.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "nearly every message stays in its project; boxing it would cost an allocation each"
-)]
 pub enum PreparedSend {
     /// To the router of the sender's project.
     Local(Submission),
@@ -283,10 +279,10 @@ impl ProjectHandle {
         if request.headers.idempotency_key.is_none() || may_be_elsewhere {
             return Err(unknown);
         }
-        Ok(Recipients::Missing(match attempt {
+        Ok(Recipients::Missing(Box::new(match attempt {
             Attempt::Second(Err(unavailable)) => unavailable.clone(),
             Attempt::First | Attempt::Second(Ok(())) => unknown,
-        }))
+        })))
     }
 
     /// Checks and encodes a message for all sessions that a filter selects. Nothing is accepted yet.

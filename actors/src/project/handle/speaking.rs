@@ -189,7 +189,7 @@ impl ProjectHandle {
             if request.headers.idempotency_key.is_none() || may_be_elsewhere {
                 return Err(refusal);
             }
-            *target = Recipients::Missing(refusal);
+            *target = Recipients::Missing(Box::new(refusal));
             Ok(None)
         })
     }

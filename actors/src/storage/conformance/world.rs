@@ -119,7 +119,7 @@ impl World {
     }
 
     /// A message from alice that is not sent yet.
-    pub fn message(&self, recipient: Option<SessionId>, headers: &Headers) -> Message {
+    pub fn message(&self, recipient: Option<SessionId>, headers: &Headers) -> Arc<Message> {
         self.seal(self.alice, recipient, headers, false)
     }
 
@@ -130,7 +130,7 @@ impl World {
         recipient: Option<SessionId>,
         headers: &Headers,
         is_tracked: bool,
-    ) -> Message {
+    ) -> Arc<Message> {
         let to = recipient.map_or(Addressing::Broadcast, |_| Addressing::Direct);
         let draft = NewMessage::new(&self.project, &record(sender), to, ("chat", "1.0.0"), "{}", headers);
         draft.seal(self.ids.next(self.now), recipient, self.now, is_tracked)
@@ -319,9 +319,9 @@ impl World {
 }
 
 /// An append with [`CAPACITY`].
-pub fn append(message: Message, audience: Audience) -> Append {
+pub fn append(message: Arc<Message>, audience: Audience) -> Append {
     Append {
-        message: Arc::new(message),
+        message,
         audience,
         queue_capacity: CAPACITY,
         idempotency_key: None,

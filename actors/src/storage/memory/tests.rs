@@ -101,7 +101,7 @@ impl SmallStore {
         let message = draft.seal(self.ids.next(START), Some(self.bob), START, false);
         let id = message.id;
         let append = Append {
-            message: Arc::new(message),
+            message,
             audience: Audience::One(self.bob),
             queue_capacity: usize::MAX,
             idempotency_key: key.map(str::to_owned),

@@ -44,11 +44,11 @@ use methods::Method;
 pub(super) fn handle_request(
     context: &Rc<PeerContext>,
     mut to: ReplyTo,
-    (method, params): (&str, Params<'_>),
+    (method, params): (&str, &mut Params<'_>),
     meta: Option<Box<RequestMeta>>,
     text: &str,
 ) -> bool {
-    to.trace = begin_trace(context, method, &params);
+    to.trace = begin_trace(context, method, params);
     let trace = to.trace.clone();
     let _entered = trace.as_ref().map(|trace| trace.enter());
     let Err(error) = serve(context, &mut to, (method, params), meta, text) else {
@@ -74,15 +74,15 @@ fn begin_trace(context: &PeerContext, method: &str, params: &Params<'_>) -> Opti
 fn serve(
     context: &Rc<PeerContext>,
     to: &mut ReplyTo,
-    (method, params): (&str, Params<'_>),
+    (method, params): (&str, &mut Params<'_>),
     meta: Option<Box<RequestMeta>>,
     text: &str,
 ) -> Result<(), RpcError> {
     // Counted before all checks, because a refused request costs the broker as much.
     let taken = context.limits.take_request(to.route.is_batch(), text.len());
     to.route.check_room()?;
-    check_is_object(&params)?;
-    let Some(era) = handshake::resolve_era(context, to, method, &params, meta)? else {
+    check_is_object(params)?;
+    let Some(era) = handshake::resolve_era(context, to, method, params, meta)? else {
         return Err(RpcError::new(
             INVALID_PARAMS,
             "neither initialized (2025-11-25 and before) nor a request with the _meta of 2026-07-28",
@@ -96,21 +96,21 @@ fn serve(
         }
         return Err(RpcError::refused(&error));
     }
-    if let Some(route) = forwarding::find_route(context, method, &params)? {
-        return forwarding::forward(context, to, &params, &era, route);
+    if let Some(route) = forwarding::find_route(context, method, params)? {
+        return forwarding::forward(context, to, params, &era, route);
     }
     if known == Some(Method::CallTool) {
         return tool_calls::call_tool(context, to, params, &era, text);
     }
-    check_params(method, &params)?;
+    check_params(method, params)?;
     #[cfg(feature = "conformance-fixtures")]
     if method == "prompts/get"
-        && let Some(prompt) = fixtures::prompts::find(&params)
+        && let Some(prompt) = fixtures::prompts::find(params)
     {
-        return tool_calls::start_interactive(context, to, method, &params, &era, prompt);
+        return tool_calls::start_interactive(context, to, method, params, &era, prompt);
     }
     match known {
-        Some(known) => serve_method(context, to, known, method, &params, &era),
+        Some(known) => serve_method(context, to, known, method, params, &era),
         None => Err(RpcError::method_not_found(method)),
     }
 }

@@ -46,7 +46,7 @@ type Wait = LocalBoxFuture<'static, Result<(), BrokerError>>;
 pub(super) fn call_tool(
     context: &Rc<PeerContext>,
     to: &mut ReplyTo,
-    params: Params<'_>,
+    params: &mut Params<'_>,
     era: &Era,
     text: &str,
 ) -> Result<(), RpcError> {
@@ -71,7 +71,7 @@ async fn call_after(
         if let Err(error) = wait.await {
             return context.refuse(&to, &error);
         }
-        let Ok(Incoming::Request { params, .. }) = rpc::parse(&text) else {
+        let Ok(Incoming::Request { mut params, .. }) = rpc::parse(&text) else {
             return;
         };
         let receives = params.named().is_some_and(|name| tools::receives_messages(&name));
@@ -79,7 +79,7 @@ async fn call_after(
             return context.refuse(&to, &BrokerError::unavailable());
         }
         context.set_read_at(read_at);
-        match context.charged(|| try_call(&context, &mut to, params, &era, true)) {
+        match context.charged(|| try_call(&context, &mut to, &mut params, &era, true)) {
             Ok(None) => return,
             Ok(Some(next)) => wait = next,
             Err(error) => return context.fail(&to, &error),
@@ -91,22 +91,22 @@ async fn call_after(
 fn try_call(
     context: &Rc<PeerContext>,
     to: &mut ReplyTo,
-    mut params: Params<'_>,
+    params: &mut Params<'_>,
     era: &Era,
     has_waited: bool,
 ) -> Result<Option<Wait>, RpcError> {
-    let tool = find_tool(context, &params)?;
+    let tool = find_tool(context, params)?;
     if tool.name == tools::REGISTER_SESSION
-        && let Some(client) = ClientInfo::from_meta(&params)
+        && let Some(client) = ClientInfo::from_meta(params)
     {
         context.set_client(Some(client));
     }
     #[cfg(feature = "conformance-fixtures")]
     if let Some(run) = fixtures::tools::run_of(tool.name) {
-        return start_interactive(context, to, "tools/call", &params, era, run).map(|()| None);
+        return start_interactive(context, to, "tools/call", params, era, run).map(|()| None);
     }
     if tools::asks(tool.name) {
-        to.input = tools::read_input(context, &params, era)?;
+        to.input = tools::read_input(context, params, era)?;
     }
     match begin(context, to, tool, std::mem::take(&mut params.members), has_waited) {
         Ok(wait) => Ok(wait),

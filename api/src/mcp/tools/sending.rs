@@ -16,7 +16,7 @@ use crate::{
     mcp::{
         context::PeerContext,
         reply::ReplyTo,
-        send_reply::{SendReply, ToolSend},
+        send_reply::{FollowUp, SendReply, ToolSend},
     },
     verbs::{
         WAIT_MAX,
@@ -162,29 +162,28 @@ fn send_message(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &ReplyTo)
     common.keeps_for_unknown = keeps_for_unknown;
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
-    let call_slot = wait_goal.map(|_| caller.context.calls.reserve_slot()).transpose()?;
+    let wait = match wait_goal {
+        Some(goal) => Some((goal, caller.context.calls.reserve_slot()?)),
+        None => None,
+    };
     let request = common.send_request(wait_goal.is_some(), to.message_trace());
     let prepared = caller.project.prepare_direct(&sender, &recipient, &request);
     let context = &caller.context;
     context.identity.charge_work(request.work.spent());
     let mut reply = SendReply::direct(to.clone(), sender);
-    reply.wait_goal = wait_goal;
-    reply.call_slot = call_slot;
+    reply.follow_up = FollowUp::new(wait, common.headers.idempotency_key);
     match prepared {
         Lookup::Ready(prepared) => {
             let prepared = prepared.map_err(|error| audit_refusal(context, &recipient, error))?;
-            reply.idempotency_key = common.headers.idempotency_key;
-            Ok(ToolSend::direct(prepared, reply, &caller.project).into())
+            Ok(ToolSend::direct(prepared, reply).into())
         }
         Lookup::Pending(prepared) => {
             let (context, recipient) = (Rc::clone(context), recipient.into_owned());
-            let project = caller.project.clone();
-            reply.idempotency_key = common.headers.idempotency_key;
             Called::once_known(Lookup::Pending(prepared.map(move |late| {
                 context.identity.charge_work(late.work);
                 let prepared = late.result;
                 let prepared = prepared.map_err(|error| audit_refusal(&context, &recipient, error))?;
-                Ok(ToolSend::direct(prepared, reply, &project))
+                Ok(ToolSend::direct(prepared, reply))
             })))
         }
     }
@@ -204,7 +203,7 @@ fn broadcast_message(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &Rep
     let identity = Arc::clone(&caller.context.identity);
     identity.charge_work(request.work.spent());
     let mut reply = SendReply::broadcast(to.clone(), sender);
-    reply.idempotency_key = common.headers.idempotency_key;
+    reply.follow_up = FollowUp::new(None, common.headers.idempotency_key);
     Called::once_known(prepared.map(move |late| {
         identity.charge_work(late.work);
         Ok(ToolSend {

@@ -46,10 +46,6 @@ pub struct Tool {
 pub type RunFn = fn(&ToolCaller, Arguments<'_>, &ReplyTo) -> Result<Called, BrokerError>;
 
 /// What a tool has made of a call.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "most calls send a message; boxing it would cost an allocation each"
-)]
 pub enum Called {
     /// The answer.
     Answered(ToolResult),

@@ -120,7 +120,7 @@ impl DiskAndMemory {
         let (project, sender) = (ProjectId::default_project(), record(self.sessions[0], 0));
         let direction = to.map_or(Addressing::Broadcast, |_| Addressing::Direct);
         let draft = NewMessage::new(&project, &sender, direction, ("chat", "1.0.0"), "{}", &headers);
-        let message = Arc::new(draft.seal(self.ids.next(self.now), to, self.now, false));
+        let message = draft.seal(self.ids.next(self.now), to, self.now, false);
         self.sent.push(message.id);
         let append = Append {
             message,
@@ -244,7 +244,7 @@ impl DiskAndMemory {
             &headers,
         );
         Append {
-            message: Arc::new(draft.seal(self.ids.next(self.now), None, self.now, false)),
+            message: draft.seal(self.ids.next(self.now), None, self.now, false),
             audience: Audience::Many(Arc::default()),
             queue_capacity: CAPACITY,
             idempotency_key: Some(key.to_string()),

@@ -19,7 +19,7 @@ fn log(retention: Retention) -> EventLog {
     EventLog::new(&StoreLimits::new(retention), false)
 }
 
-fn message(to: Addressing) -> Message {
+fn message(to: Addressing) -> Arc<Message> {
     let sender = SessionRecord::unnamed();
     let (project, payload) = (ProjectId::default_project(), format!(r#"{{"text":"{CANARY}"}}"#));
     let protocol = ("chat", "1.0.0");

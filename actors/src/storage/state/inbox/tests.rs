@@ -114,7 +114,7 @@ impl Pair {
             .filter(is_here)
             .map(|known| known.message.encoded_len(1));
         let (here, bytes) = (lens.clone().count(), lens.sum::<usize>());
-        let message = Arc::new(message(&self.ids, priority));
+        let message = message(&self.ids, priority);
         let bytes_max = bytes + message.encoded_len(1);
         let room = |capacity, bytes_max| self.inbox.check_room(&message, capacity, bytes_max);
         let is_full = room(CAPACITY, bytes_max).is_err();
@@ -259,7 +259,7 @@ fn receipt(at: usize) -> ReceiptKey {
     }
 }
 
-fn message(ids: &MessageIds, priority: Priority) -> Message {
+fn message(ids: &MessageIds, priority: Priority) -> Arc<Message> {
     let sender = SessionRecord::unnamed();
     let headers = Headers {
         priority,
@@ -280,7 +280,7 @@ fn message(ids: &MessageIds, priority: Priority) -> Message {
 fn push_and_lease(inbox: &mut Inbox, numbers: std::ops::Range<usize>) -> Vec<MessageId> {
     let ids = MessageIds::default();
     for at in numbers {
-        inbox.push(Arc::new(message(&ids, Priority::Normal)), receipt(at), NO_DEADLINE);
+        inbox.push(message(&ids, Priority::Normal), receipt(at), NO_DEADLINE);
     }
     let mut leased = Vec::new();
     inbox.lease(usize::MAX, usize::MAX, |item| leased.push(item.message.id));
@@ -332,7 +332,7 @@ fn an_empty_inbox_frees_the_memory_of_a_burst() {
 fn an_unacknowledged_message_does_not_keep_later_slots() {
     let (mut inbox, ids) = (Inbox::default(), MessageIds::default());
     for at in 0..10_000 {
-        let message = Arc::new(message(&ids, Priority::Normal));
+        let message = message(&ids, Priority::Normal);
         let id = message.id;
         inbox.push(message, receipt(at), NO_DEADLINE);
         inbox.lease(1, usize::MAX, |_| ());
@@ -348,7 +348,7 @@ fn a_lease_ends_before_the_first_message_that_does_not_fit() {
     for at in 0..4 {
         let message = message(&ids, Priority::Normal);
         len = message.encoded_len(1);
-        inbox.push(Arc::new(message), receipt(at), NO_DEADLINE);
+        inbox.push(message, receipt(at), NO_DEADLINE);
     }
     let mut leases = |room| {
         let mut leased = 0;
