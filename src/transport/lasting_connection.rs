@@ -543,7 +543,7 @@ impl<W: Wire, G> LastingConnection<W, G> {
             self.write_buffer = Vec::new();
             self.write_offset = 0;
         }
-        self.marks.messages.shrink_to_fit();
-        self.marks.receives.shrink_to_fit();
+        self.outbox.shrink();
+        self.marks.shrink();
     }
 }

@@ -514,6 +514,13 @@ impl Outbox {
         queue.closing
     }
 
+    /// Frees unused capacity.
+    pub fn shrink(&self) {
+        let mut queue = self.queue.lock();
+        queue.bytes.shrink_to_fit();
+        queue.marks.shrink();
+    }
+
     /// Notes that `len` bytes went to the socket. True if refused pushes have room now; the session must be notified.
     pub fn note_written(&self, len: usize) -> bool {
         let before = self.waiting_len.fetch_sub(len, Ordering::Relaxed);

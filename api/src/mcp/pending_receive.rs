@@ -193,6 +193,12 @@ impl WriteMarks {
         self.receives.append(&mut other.receives);
     }
 
+    /// Frees unused capacity.
+    pub fn shrink(&mut self) {
+        self.messages.shrink_to_fit();
+        self.receives.shrink_to_fit();
+    }
+
     /// Completes the receives whose answers end at or before `end`.
     pub fn mark_receives_written(&mut self, end: u64) {
         let done = self.receives.iter().take_while(|mark| mark.range.end <= end).count();
