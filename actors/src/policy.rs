@@ -37,6 +37,8 @@ pub struct ProjectSettings {
     pub presence: PresenceTimeouts,
     /// How long a disconnected session keeps its name and its inbox.
     pub session_retention: Duration,
+    /// Bytes of a payload.
+    pub payload_len_max: usize,
     /// The event log keeps the payloads of messages, as the storage is configured.
     pub keeps_payloads: bool,
     pub restarts: RestartPolicy,

@@ -46,6 +46,7 @@ pub async fn local_broker(key_rate_limit: u32) -> BrokerHandle {
                 disconnect_after: seconds(60),
             },
             session_retention: seconds(3600),
+            payload_len_max: 10 * 1024 * 1024,
             keeps_payloads: false,
             desk: actors::policy::DeskSettings::default(),
             gateway: None,

@@ -75,7 +75,7 @@ pub fn run(input: &[u8]) {
         let edge = Edge { from: Version::new(1, 0, 0), to: Version::new(2, 0, 0), direction, compiled: Arc::new(checked.compiled) };
         let plan = |from: &Version, to: &Version| Plan::find(std::slice::from_ref(&edge), from, std::slice::from_ref(to));
         let there = plan(&edge.from, &edge.to).expect("the lens leads there");
-        let request = Request { payload: &payload, complement: Some(&payload), wants_complement: true };
+        let request = Request { complement: Some(&payload), wants_complement: true, ..Request::of(&payload) };
         let _ = there.apply(request, &mut 20_000_000, &mut |_, _| true);
         if !fits_from(&payload) {
             continue;
@@ -84,7 +84,7 @@ pub fn run(input: &[u8]) {
         match there.apply(request, &mut 20_000_000, &mut |_, text| fits_to(text)) {
             Ok(sent) => {
                 let Some(back) = plan(&edge.to, &edge.from) else { continue };
-                let request = Request { payload: &sent.payload, complement: sent.complement.as_deref(), wants_complement: false };
+                let request = Request { complement: sent.complement.as_deref(), ..Request::of(&sent.payload) };
                 let returned = back.apply(request, &mut 20_000_000, &mut |_, text| fits_from(text));
                 let is_whole = sent.complement.is_some() || sent.loss.is_empty() && sent.defaulted.is_empty();
                 assert!(!is_whole || returned.is_ok(), "the way back restores what it had: {returned:?}");

@@ -277,10 +277,7 @@ fn prove(shape: &Shape<'_>, way: &Way, target: &Side<'_>, options: &Options<'_>)
 
 fn try_one(step: Step<'_>, payload: &str, to: &Side<'_>) -> Result<(), LensError> {
     let mut work = WORK_MAX;
-    let request = Request {
-        payload,
-        ..Request::default()
-    };
+    let request = Request::of(payload);
     match transform(&[step], &[], request, &mut work, &mut |_, text| (to.fits)(text)) {
         Ok(_) => Ok(()),
         Err(TransformError::CannotCarryOut { op, path, reason }) => Err(LensError {

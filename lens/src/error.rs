@@ -87,7 +87,7 @@ pub enum TransformError {
     },
     /// The result does not fit the schema of its version.
     DoesNotFit,
-    /// The result is larger than four times the payload and 4 KiB.
+    /// The result is larger than four times the payload and 4 KiB, or than a payload may be.
     TooLarge,
     /// The work budget is spent.
     TooExpensive,
@@ -102,7 +102,9 @@ impl fmt::Display for TransformError {
                 write!(f, "operation {op} cannot be carried out at `{path}`: {reason}")
             }
             Self::DoesNotFit => f.write_str("the result does not fit the schema of its version"),
-            Self::TooLarge => f.write_str("the result is larger than four times the payload and 4 KiB"),
+            Self::TooLarge => {
+                f.write_str("the result is larger than four times the payload and 4 KiB, or than a payload may be")
+            }
             Self::TooExpensive => f.write_str("transforming the payload takes more work than is done for one message"),
             Self::NotJson => f.write_str("the payload is not a JSON object"),
         }

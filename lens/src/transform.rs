@@ -9,7 +9,7 @@ use crate::{
     trim::Trim,
 };
 
-/// The largest result: this many times the payload, and this many bytes more.
+/// The largest result, if the caller takes so much: this many times the payload, and this many bytes more.
 const LEN_TIMES: usize = 4;
 const LEN_MORE: usize = 4096;
 
@@ -65,12 +65,26 @@ pub struct Transformed {
 }
 
 /// What is asked of a transformation.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub payload: &'a str,
     /// The complement of the reverse path, which an earlier transformation has given.
     pub complement: Option<&'a str>,
     pub wants_complement: bool,
+    /// Bytes that the result may have, if four times the payload and 4 KiB are more.
+    pub len_max: usize,
+}
+
+impl<'a> Request<'a> {
+    /// A payload by itself.
+    pub fn of(payload: &'a str) -> Self {
+        Self {
+            payload,
+            complement: None,
+            wants_complement: false,
+            len_max: usize::MAX,
+        }
+    }
 }
 
 /// Transforms along the steps. `fits` says whether a text fits the version that is reached after so many steps.
@@ -83,6 +97,10 @@ pub(crate) fn transform<'a>(
 ) -> Result<Transformed, TransformError> {
     let work = &mut Work::within(work);
     let len_max = request.payload.len().saturating_mul(LEN_TIMES).saturating_add(LEN_MORE);
+    let len_max = Bounds {
+        made: len_max.min(request.len_max),
+        restored: request.len_max,
+    };
     let mut node = Node::of(request.payload);
     if node.members(work)?.is_none() {
         return Err(TransformError::NotJson);
@@ -101,18 +119,18 @@ pub(crate) fn transform<'a>(
         }
         if at + 1 == steps.len() {
             suspects = Some(trim);
-        } else if !fits(at + 1, &written(&node, len_max, work)?) {
+        } else if !fits(at + 1, &written(&node, len_max.made, work)?) {
             trim.apply(&mut node, true, work)?;
             is_restored = false;
         }
     }
     let complement = request.complement.and_then(|text| Complement::read(text, versions));
     let mut fits = |text: &str| fits(steps.len(), text);
-    let mut result = settle(&node, complement.as_ref(), len_max, work, &mut fits)?;
+    let mut result = settle(&node, complement.as_ref(), &len_max, work, &mut fits)?;
     if let (None, Some(trim)) = (&result, suspects) {
         is_restored = false;
         trim.apply(&mut node, true, work)?;
-        result = settle(&node, complement.as_ref(), len_max, work, &mut fits)?;
+        result = settle(&node, complement.as_ref(), &len_max, work, &mut fits)?;
     }
     let (payload, restored) = result.ok_or(TransformError::DoesNotFit)?;
     let mut node = restored.unwrap_or(node);
@@ -144,25 +162,32 @@ pub(crate) fn transform<'a>(
     })
 }
 
+/// Bytes that a result may have.
+struct Bounds {
+    made: usize,
+    /// With what a complement restores, which bounds it too.
+    restored: usize,
+}
+
 /// The text of a result that fits, and its value if it is another one: with what the complement restores, or else without.
 /// None if neither fits.
 fn settle<'a>(
     node: &Node<'a>,
     complement: Option<&Complement<'a>>,
-    len_max: usize,
+    len_max: &Bounds,
     work: &mut Work<'_>,
     fits: &mut dyn FnMut(&str) -> bool,
 ) -> Result<Option<(String, Option<Node<'a>>)>, TransformError> {
     if let Some(complement) = complement {
         let mut restored = node.clone();
         complement.restore(&mut restored, work)?;
-        // What is restored is bounded by the complement.
-        let text = written(&restored, usize::MAX, work)?;
-        if fits(&text) {
-            return Ok(Some((text, Some(restored))));
+        match written(&restored, len_max.restored, work) {
+            Ok(text) if fits(&text) => return Ok(Some((text, Some(restored)))),
+            Ok(_) | Err(TransformError::TooLarge) => {}
+            Err(error) => return Err(error),
         }
     }
-    let text = written(node, len_max, work)?;
+    let text = written(node, len_max.made, work)?;
     Ok(if fits(&text) { Some((text, None)) } else { None })
 }
 

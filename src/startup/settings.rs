@@ -137,6 +137,7 @@ fn project(config: &Config, secret: Option<&DeskSecret>, gateway: Option<Gateway
             disconnect_after: config.disconnect_threshold,
         },
         session_retention: config.session_retention,
+        payload_len_max: config.max_payload_bytes(),
         keeps_payloads: config.message_history_payloads,
         restarts: supervise::RestartPolicy::default(),
         desk: DeskSettings {

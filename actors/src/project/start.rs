@@ -43,7 +43,8 @@ impl Project {
         let policy = ProjectPolicy::new(settings.clone(), record);
         let (metrics, counters) = (ActorMetrics::new("project", id.as_str()), metrics::project(&id));
         let directory = Arc::new(Directory::new(settings.presence));
-        let (catalog, compiler) = (Arc::<Catalog>::default(), Arc::<Compiler>::default());
+        let (catalog, compiler) = (Catalog::new(settings.payload_len_max), Arc::<Compiler>::default());
+        let catalog = Arc::new(catalog);
         let (registry_address, gateway_cell) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
         let desk_shared = DeskShared::new(settings.desk.clone(), store.is_shared());
         let gave_up = recorded_give_up(Arc::clone(&store), on_give_up.clone());

@@ -123,11 +123,13 @@ impl DiscoverPage {
 ///
 /// Versions that differ only in build metadata are the same version (semver 2.0.0, section 10): the second is refused
 /// as a duplicate, and either spelling finds the first.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Catalog(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    /// Bytes of a payload, also of one that lenses have made.
+    payload_len_max: usize,
     index: RwLocked<CatalogIndex>,
     /// Some protocol has lenses, or is about to. Projects without lenses pay one branch for each message.
     has_lenses: AtomicBool,
@@ -145,7 +147,31 @@ struct CatalogIndex {
     bytes_len: usize,
 }
 
+impl Default for Catalog {
+    /// With payloads of any length.
+    fn default() -> Self {
+        Self::new(usize::MAX)
+    }
+}
+
 impl Catalog {
+    /// Without protocols, for payloads of at most so many bytes.
+    #[must_use]
+    pub fn new(payload_len_max: usize) -> Self {
+        Self(Arc::new(Shared {
+            payload_len_max,
+            index: RwLocked::default(),
+            has_lenses: AtomicBool::default(),
+            expected_lenses: ExpectedCount::default(),
+        }))
+    }
+
+    /// Bytes of a payload, also of one that lenses have made.
+    #[must_use]
+    pub fn payload_len_max(&self) -> usize {
+        self.0.payload_len_max
+    }
+
     /// The default number of protocols in a page.
     pub const PAGE_LEN: usize = 100;
     /// The largest number of protocols in a page.

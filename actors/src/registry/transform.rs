@@ -27,6 +27,10 @@ impl Catalog {
             let protocol = self.get(name, &versions[at].to_string());
             protocol.is_some_and(|protocol| protocol.schema.validate_within(&checks, text).is_ok())
         };
+        let request = Request {
+            len_max: self.payload_len_max().min(request.len_max),
+            ..request
+        };
         let (before, mut left) = (operations.remaining(), operations.remaining());
         let made = plan.apply(request, &mut left, &mut fits);
         budget.spend(before - left + before - checks.remaining());
@@ -57,8 +61,8 @@ mod tests {
     const SHORT: &str = r#"{"text": "hi", "size": 7}"#;
 
     /// A catalog with two versions of `chat` and the lens between them.
-    fn catalog() -> Catalog {
-        let (name, catalog) = (ProtocolName::parse("chat").unwrap(), Catalog::default());
+    fn catalog(payload_len_max: usize) -> Catalog {
+        let (name, catalog) = (ProtocolName::parse("chat").unwrap(), Catalog::new(payload_len_max));
         let object = |properties: Value| json!({"type": "object", "properties": properties, "required": ["size"], "additionalProperties": false});
         let schemas = [
             object(json!({"text": {"type": "string"}, "size": {"type": "integer"}})),
@@ -104,16 +108,19 @@ mod tests {
     }
 
     fn transform(payload: &str, budget: &WorkBudget) -> Result<Transformed, Box<TransformFailure>> {
-        let catalog = catalog();
+        transform_in(&catalog(usize::MAX), payload, budget)
+    }
+
+    fn transform_in(
+        catalog: &Catalog,
+        payload: &str,
+        budget: &WorkBudget,
+    ) -> Result<Transformed, Box<TransformFailure>> {
         let lenses = catalog.lenses("chat").unwrap();
         let plan = lenses
             .plan(&Version::new(1, 0, 0), &BTreeSet::from([Version::new(2, 0, 0)]))
             .unwrap();
-        let request = Request {
-            payload,
-            ..Request::default()
-        };
-        catalog.transform("chat", &plan, request, budget)
+        catalog.transform("chat", &plan, Request::of(payload), budget)
     }
 
     fn reason(result: Result<Transformed, Box<TransformFailure>>) -> TransformError {
@@ -143,6 +150,14 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         let result = transform(r#"{"size": 11}"#, &WorkBudget::default());
         assert_eq!(reason(result), TransformError::DoesNotFit);
+    }
+
+    #[test]
+    fn a_result_is_no_larger_than_a_payload_may_be() {
+        let result = |len_max| transform_in(&catalog(len_max), SHORT, &WorkBudget::default());
+        let len = result(usize::MAX).unwrap().payload.len();
+        assert!(result(len).is_ok());
+        assert_eq!(reason(result(len - 1)), TransformError::TooLarge);
     }
 
     #[test]

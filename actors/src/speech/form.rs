@@ -3,8 +3,6 @@
 use std::sync::{Arc, OnceLock};
 
 use lens::{Places, Plan, Request};
-use semver::Version;
-use serde::Serialize;
 
 use crate::{
     clock::fine_ns,
@@ -12,29 +10,6 @@ use crate::{
     model::{Message, TransformFailure, TransformReason, TransformRule, Transformed},
     registry::{Catalog, WorkBudget},
 };
-
-/// What a transformation does to a payload: its recipient and its sender learn it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Transformation {
-    pub from: Version,
-    pub to: Version,
-    /// Places of the payload as sent that the way back would not restore.
-    pub loss: Places,
-    /// Places of the payload as delivered that are made up.
-    pub defaulted: Places,
-    /// One of the lists does not name all places.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub more: bool,
-}
-
-impl Transformation {
-    /// What receipts keep of it.
-    fn kept(&self) -> Transformed {
-        let list = |places: &Places| places.iter().map(ToString::to_string).collect();
-        let (loss, defaulted) = (list(&self.loss), list(&self.defaulted));
-        Transformed::new(self.from.clone(), self.to.clone(), loss, defaulted, self.more)
-    }
-}
 
 /// A payload in another version, and what its making did.
 #[derive(Debug)]
@@ -44,7 +19,7 @@ pub struct Form {
     payload: String,
     /// The member `transformed` of the envelope.
     transformed: String,
-    transformation: Transformation,
+    transformation: Arc<Transformed>,
     /// The same, as receipts keep it.
     kept: Arc<Transformed>,
     /// The message of a broadcast in this form, once it was delivered.
@@ -82,7 +57,7 @@ impl Form {
         let result = match &made {
             Err(_) => TransformResult::Failed,
             Ok(form) if !form.transformation.loss.is_empty() => TransformResult::Lossy,
-            Ok(form) if !form.transformation.defaulted.is_empty() => TransformResult::Defaulted,
+            Ok(form) if form.transformation.defaulted.iter().flatten().next().is_some() => TransformResult::Defaulted,
             Ok(_) => TransformResult::Exact,
         };
         METRICS.transforms.of(result).increment();
@@ -93,9 +68,9 @@ impl Form {
         let FormRequest { plan, rule, .. } = *request;
         let versions = plan.versions();
         let asked = Request {
-            payload: request.payload,
             complement: request.complement,
             wants_complement: request.wants_complement,
+            ..Request::of(request.payload)
         };
         let made = catalog.transform(request.protocol_name, plan, asked, budget);
         let made = made.map_err(|failure| *failure)?;
@@ -106,15 +81,15 @@ impl Form {
                 reason: TransformReason::Loses(made.loss),
             });
         }
-        let transformation = Transformation {
-            from: versions[0].clone(),
-            to: versions[versions.len() - 1].clone(),
-            more: made.loss.more() || made.defaulted.more(),
-            loss: made.loss,
-            defaulted: made.defaulted,
-        };
-        // A value with text keys and no map cannot fail to be written.
-        let mut transformed = serde_json::to_string(&transformation).unwrap_or_default();
+        let list = |places: &Places| places.iter().map(ToString::to_string).collect();
+        let transformation = Arc::new(Transformed::new(
+            versions[0].clone(),
+            versions[versions.len() - 1].clone(),
+            list(&made.loss),
+            list(&made.defaulted),
+            made.loss.more() || made.defaulted.more(),
+        ));
+        let mut transformed = transformation.to_text();
         if let Some(complement) = made.complement {
             transformed.pop();
             transformed.push_str(",\"complement\":");
@@ -126,7 +101,7 @@ impl Form {
             has_complement: request.wants_complement,
             payload: made.payload,
             transformed,
-            kept: Arc::new(transformation.kept()),
+            kept: transformation.kept(),
             transformation,
             broadcast: OnceLock::new(),
         })
@@ -134,7 +109,7 @@ impl Form {
 
     /// What the transformation did.
     #[must_use]
-    pub const fn transformation(&self) -> &Transformation {
+    pub const fn transformation(&self) -> &Arc<Transformed> {
         &self.transformation
     }
 
@@ -170,7 +145,7 @@ impl Form {
         if let Some(known) = self.broadcast.get().filter(|known| known.is_form_of(sent)) {
             return Some(Arc::clone(known));
         }
-        let version = self.transformation.to.to_string();
+        let version = self.plan.versions().last()?.to_string();
         let made = Arc::new(sent.in_version(&version, &self.payload, &self.transformed)?);
         if sent.recipient.is_none() {
             let _ = self.broadcast.set(Arc::clone(&made));

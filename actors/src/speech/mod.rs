@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lens::Plan;
 use semver::Version;
 
-pub use form::{Form, FormRequest, Transformation};
+pub use form::{Form, FormRequest};
 pub use forms::FORMS;
 
 use crate::{

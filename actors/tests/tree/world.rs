@@ -65,6 +65,7 @@ pub fn settings() -> ProjectSettings {
             disconnect_after: Duration::from_mins(20),
         },
         session_retention: Duration::from_hours(24),
+        payload_len_max: 10 * 1024 * 1024,
         keeps_payloads: false,
         desk: DeskSettings::default(),
         gateway: None,

@@ -188,7 +188,7 @@ pub fn parse_requirement(text: &str) -> Result<VersionReq, BrokerError> {
     Ok(wanted)
 }
 
-/// The payload to transform; it takes all arguments. The payload and the result have at most `payload_len_max` bytes.
+/// The payload to transform; it takes all arguments. The payload has at most `payload_len_max` bytes.
 ///
 /// # Errors
 /// `InvalidArgument` for an argument that is missing, wrong or unknown; `PayloadTooLarge`.
@@ -214,7 +214,6 @@ pub fn parse_transform(
         to_version,
         payload: payload.to_owned(),
         complement: complement.map(str::to_owned),
-        len_max: payload_len_max,
     })
 }
 

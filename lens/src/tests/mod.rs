@@ -112,9 +112,9 @@ impl<'p> Route<'p> {
 
     fn apply(&self, payload: &str, complement: Option<&str>) -> Result<Transformed, TransformError> {
         let request = Request {
-            payload,
             complement,
             wants_complement: true,
+            ..Request::of(payload)
         };
         let mut work = 1_000_000_000;
         self.plan

@@ -535,23 +535,54 @@ fn work_size_and_depth_are_bounded() {
     let edge = super::edge("1.0.0", "2.0.0", &std::sync::Arc::new(compiled));
     let plan = crate::Plan::find(&[edge], &super::version("1.0.0"), &[super::version("2.0.0")]).unwrap();
     let payload = format!("{{\"l\":[{}{{}}]}}", "{\"a\":1},".repeat(1000));
-    let request = crate::Request {
-        payload: &payload,
-        ..crate::Request::default()
-    };
+    let request = crate::Request::of(&payload);
     let apply = |work: u64| plan.apply(request, &mut { work }, &mut |_, _| true).unwrap_err();
     assert_eq!(apply(20_000_000), crate::TransformError::TooLarge);
     assert_eq!(apply(10_000), crate::TransformError::TooExpensive);
     for text in ["", "[]", "7", "{\"a\":", &format!("{{\"l\":{}", "[".repeat(1_000_000))] {
-        let request = crate::Request {
-            payload: text,
-            ..crate::Request::default()
-        };
+        let request = crate::Request::of(text);
         assert_eq!(
             plan.apply(request, &mut 20_000_000, &mut |_, _| true).unwrap_err(),
             crate::TransformError::NotJson
         );
     }
+}
+
+#[test]
+fn a_result_has_at_most_the_bytes_that_are_asked_for_also_with_what_a_complement_restores() {
+    let lens = json!([{"op": "add", "path": "/b", "value": "made"}, {"op": "drop", "path": "/a"}]);
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let compiled = Lens::parse(&lens).unwrap();
+    let compiled = compiled
+        .compile(&schema, &json!({"type": "object"}), Direction::Both)
+        .unwrap();
+    let edge = super::edge("1.0.0", "2.0.0", &std::sync::Arc::new(compiled));
+    let plan = |from: &str, to: &str| {
+        let (from, to) = (super::version(from), super::version(to));
+        crate::Plan::find(std::slice::from_ref(&edge), &from, &[to]).unwrap()
+    };
+    let apply = |plan: &crate::Plan, request| plan.apply(request, &mut 1_000_000, &mut |_, _| true);
+    let (there, back) = (plan("1.0.0", "2.0.0"), plan("2.0.0", "1.0.0"));
+    let request = |payload, len_max| crate::Request {
+        wants_complement: true,
+        len_max,
+        ..crate::Request::of(payload)
+    };
+    let payload = r#"{"a":"lost"}"#;
+    let sent = apply(&there, request(payload, 12)).unwrap();
+    assert_eq!(sent.payload, r#"{"b":"made"}"#);
+    assert_eq!(
+        apply(&there, request(payload, 11)).unwrap_err(),
+        crate::TransformError::TooLarge
+    );
+    let restored = |len_max| {
+        let request = crate::Request {
+            complement: sent.complement.as_deref(),
+            ..request(&sent.payload, len_max)
+        };
+        apply(&back, request).unwrap().payload
+    };
+    assert_eq!((restored(12), restored(11)), (payload.to_owned(), "{}".to_owned()));
 }
 
 #[test]

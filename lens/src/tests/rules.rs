@@ -366,9 +366,8 @@ fn a_chain_is_described_in_the_places_of_the_sender() {
         json!({"class": "lossy", "steps": 2, "may_lose": ["/a"]})
     );
     let request = crate::Request {
-        payload: r#"{"a":"1","b":"2"}"#,
-        complement: None,
         wants_complement: true,
+        ..crate::Request::of(r#"{"a":"1","b":"2"}"#)
     };
     let sent = plan.apply(request, &mut 1_000_000, &mut |_, _| true).unwrap();
     assert_eq!(sent.payload, r#"{"b":"2"}"#);
@@ -376,9 +375,8 @@ fn a_chain_is_described_in_the_places_of_the_sender() {
     let back = Plan::find(&edges, &version("3.0.0"), &[version("1.0.0")]).unwrap();
     assert_eq!(back.describe().class, Class::Defaulted);
     let request = crate::Request {
-        payload: &sent.payload,
         complement: sent.complement.as_deref(),
-        wants_complement: false,
+        ..crate::Request::of(&sent.payload)
     };
     let returned = back.apply(request, &mut 1_000_000, &mut |_, _| true).unwrap();
     assert_eq!(value(&returned.payload), json!({"a": "1", "b": "2"}));

@@ -1,15 +1,17 @@
-//! What lenses did to a message for one recipient, as its receipt keeps it.
+//! What lenses did to a message for one recipient: the sender, the recipient and the receipt learn it.
+
+use std::sync::Arc;
 
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of the places of both lists. Further ones are not kept.
+/// Bytes of the places of both lists that a receipt keeps.
 pub const PLACES_BYTES_MAX: usize = 2048;
 
 /// Bytes of places that take the room of one receipt.
 const BYTES_PER_RECEIPT: usize = 64;
 
-/// What lenses did to a message for one recipient, kept with its receipt.
+/// What lenses did to a message for one recipient.
 ///
 /// ```text
 /// Transformed { from: 1.0.0, to: Some(3.0.0), loss: [], defaulted: Some(["/size"]), more: false }
@@ -31,24 +33,44 @@ pub struct Transformed {
 }
 
 impl Transformed {
-    /// The places of both lists that fit together into [`PLACES_BYTES_MAX`].
+    /// What a recipient in the project of the sender gets.
     #[must_use]
-    pub fn new(from: Version, to: Version, loss: Vec<String>, defaulted: Vec<String>, more: bool) -> Self {
-        let (all, mut room) = (loss.len() + defaulted.len(), PLACES_BYTES_MAX);
-        let mut fits = |place: &String| {
-            let left = room.checked_sub(place.len());
-            room = left.unwrap_or(0);
-            left.is_some()
-        };
-        let loss: Vec<_> = loss.into_iter().take_while(&mut fits).collect();
-        let defaulted: Vec<_> = defaulted.into_iter().take_while(&mut fits).collect();
+    pub const fn new(from: Version, to: Version, loss: Vec<String>, defaulted: Vec<String>, more: bool) -> Self {
         Self {
-            more: more || loss.len() + defaulted.len() < all,
             from,
             to: Some(to),
             loss,
             defaulted: Some(defaulted),
+            more,
         }
+    }
+
+    /// What a receipt keeps: the places of both lists that fit together into [`PLACES_BYTES_MAX`].
+    #[must_use]
+    pub fn kept(self: &Arc<Self>) -> Arc<Self> {
+        if self.places().map(String::len).sum::<usize>() <= PLACES_BYTES_MAX {
+            return Arc::clone(self);
+        }
+        let mut room = PLACES_BYTES_MAX;
+        let mut fits = |place: &&String| {
+            let left = room.checked_sub(place.len());
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        let loss = self.loss.iter().take_while(&mut fits).cloned().collect();
+        let defaulted = self.defaulted.as_ref();
+        let defaulted = defaulted.map(|places| places.iter().take_while(&mut fits).cloned().collect());
+        Arc::new(Self {
+            from: self.from.clone(),
+            to: self.to.clone(),
+            loss,
+            defaulted,
+            more: true,
+        })
+    }
+
+    fn places(&self) -> impl Iterator<Item = &String> {
+        self.loss.iter().chain(self.defaulted.iter().flatten())
     }
 
     /// What a sender in another project learns.
@@ -66,8 +88,7 @@ impl Transformed {
     /// The room that it takes besides its receipt, counted in receipts.
     #[must_use]
     pub fn receipts_len(&self) -> usize {
-        let places = self.loss.iter().chain(self.defaulted.iter().flatten());
-        1 + places.map(String::len).sum::<usize>() / BYTES_PER_RECEIPT
+        1 + self.places().map(String::len).sum::<usize>() / BYTES_PER_RECEIPT
     }
 
     /// The stored form.
@@ -88,16 +109,19 @@ impl Transformed {
 mod tests {
     use super::*;
 
-    fn transformed(loss: &[&str], defaulted: &[&str]) -> Transformed {
+    fn transformed(loss: &[&str], defaulted: &[&str]) -> Arc<Transformed> {
         let list = |places: &[&str]| places.iter().map(ToString::to_string).collect();
         let (from, to) = (Version::new(1, 0, 0), Version::new(2, 0, 0));
-        Transformed::new(from, to, list(loss), list(defaulted), false)
+        Arc::new(Transformed::new(from, to, list(loss), list(defaulted), false))
     }
 
     #[test]
     fn the_stored_form_is_read_back() {
         for kept in [transformed(&[], &[]), transformed(&["/a\"", "/b/*"], &["/c"])] {
-            assert_eq!(Transformed::from_text(kept.to_text().as_bytes()), Some(kept.clone()));
+            assert_eq!(
+                Transformed::from_text(kept.to_text().as_bytes()).as_ref(),
+                Some(&*kept)
+            );
             let shown = kept.for_other_project();
             assert_eq!(Transformed::from_text(shown.to_text().as_bytes()), Some(shown));
         }
@@ -105,11 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn places_that_do_not_fit_are_left_out() {
+    fn a_receipt_leaves_out_places_that_do_not_fit() {
         let long = "x".repeat(PLACES_BYTES_MAX / 2);
         let whole = transformed(&[&long], &[&long]);
-        assert!(!whole.more && whole.receipts_len() == 1 + PLACES_BYTES_MAX / BYTES_PER_RECEIPT);
-        let part = transformed(&[&long], &[&long, "y", "z"]);
+        assert!(Arc::ptr_eq(&whole.kept(), &whole) && !whole.more);
+        assert_eq!(whole.receipts_len(), 1 + PLACES_BYTES_MAX / BYTES_PER_RECEIPT);
+        let part = transformed(&[&long], &[&long, "y", "z"]).kept();
         assert!(part.more);
         assert_eq!((&part.loss, &part.defaulted), (&whole.loss, &whole.defaulted));
     }

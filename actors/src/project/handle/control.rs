@@ -150,6 +150,7 @@ mod tests {
                 disconnect_after: Duration::from_secs(2),
             },
             session_retention: Duration::from_secs(1),
+            payload_len_max: 1024,
             keeps_payloads: false,
             restarts: RestartPolicy::default(),
             desk: DeskSettings::default(),

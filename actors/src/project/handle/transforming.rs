@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use lens::{Plan, Request, TransformError, Transformed};
+use lens::{Plan, Request, Transformed};
 use semver::Version;
 
 use super::{LateAnswer, ProjectHandle, lookup::after_wait};
 use crate::{
-    model::{BrokerError, TransformFailure, TransformReason},
+    model::BrokerError,
     registry::{Protocol, WorkBudget},
 };
 
@@ -22,8 +22,6 @@ pub struct TransformRequest {
     pub payload: String,
     /// The complement of the reverse path, which an earlier transformation has given.
     pub complement: Option<String>,
-    /// Bytes that the result may have.
-    pub len_max: usize,
 }
 
 /// A payload of another version, and the path that led there.
@@ -73,19 +71,12 @@ impl ProjectHandle {
         let plan = self.path(&from, &to.record.version)?;
         from.schema.validate_within(work, &request.payload)?;
         let wanted = Request {
-            payload: &request.payload,
             complement: request.complement.as_deref(),
             wants_complement: true,
+            ..Request::of(&request.payload)
         };
         let transformed = self.0.catalog.transform(from.name(), &plan, wanted, work);
         let transformed = transformed.map_err(BrokerError::TransformFailed)?;
-        if transformed.payload.len() > request.len_max {
-            return Err(BrokerError::TransformFailed(Box::new(TransformFailure {
-                from: from.record.version.clone(),
-                to: to.record.version.clone(),
-                reason: TransformReason::Fails(TransformError::TooLarge),
-            })));
-        }
         Ok(TransformedPayload { transformed, plan })
     }
 
