@@ -11,7 +11,7 @@ use crate::{
     clock::{Now, fine_ns, now},
     directory::{AudienceQuery, Directory, SelectedRecipients, TransformedFor},
     metrics::{METRICS, ProjectCounters, StoreOperation},
-    model::{ActorKind, BrokerError, Message, MessageIds, MissingSession, ProjectEvent},
+    model::{ActorKind, BrokerError, Message, MessageIds, MissingSession, ProjectEvent, Transforms},
     ops::then,
     policy::{PolicyLimits, ProjectPolicy},
     session::Member,
