@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_form_differs_in_version_payload_and_what_was_done() {
         let own = message();
-        for sent in [restored(&own), own] {
+        for sent in [Arc::new(restored(&own)), own] {
             let text = sent.text().unwrap();
             assert_eq!((text.protocol_name, text.protocol_version), ("chat", "1.2.0-rc.1+b"));
             assert_eq!(text.payload, PAYLOAD_TEXT);
@@ -200,7 +200,6 @@ mod tests {
                 Some(r#"{ "x": 1.0, "headers":{"hops":0} }"#),
                 "as it was written"
             );
-            let sent = Arc::new(sent);
             let form = sent.in_version("2.0.0", r#"{"b":2}"#, r#"{"loss":[]}"#).unwrap();
             let read = |message: &Message| {
                 let mut out = Vec::new();
