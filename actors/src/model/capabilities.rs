@@ -68,7 +68,7 @@ impl CapabilityFilter {
     /// Whether a session with these capabilities is a recipient.
     #[must_use]
     pub fn matches(&self, capabilities: &Capabilities) -> bool {
-        self.features.is_subset(&capabilities.supported_features)
+        (self.features.is_empty() || self.features.is_subset(&capabilities.supported_features))
             && self.protocols.iter().all(|(name, requirement)| {
                 capabilities
                     .versions_of(name)

@@ -185,7 +185,7 @@ impl NewMessage {
         body.extend_from_slice(payload.as_bytes());
         let tail = body.len() as u32;
         body.extend_from_slice(b",\"headers\":");
-        write_json(&mut body, headers);
+        headers.write_to(&mut body);
         Self(Arc::new(Message {
             id: MessageId::from_uuid(Uuid::nil()),
             sender: sender.id,

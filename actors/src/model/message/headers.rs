@@ -4,6 +4,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, se
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::write_json;
+
 /// Which waiting message goes first; equal ones keep the order in which they were accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -119,3 +121,27 @@ pub struct Headers {
 
 /// The largest value of the header `hops`.
 pub const HOPS_MAX: u64 = 64;
+
+/// The headers of a message whose sender gives none.
+const DEFAULT_TEXT: &[u8] = br#"{"priority":"normal"}"#;
+
+impl Headers {
+    /// Appends them as JSON.
+    pub(super) fn write_to(&self, out: &mut Vec<u8>) {
+        if *self == Self::default() {
+            out.extend_from_slice(DEFAULT_TEXT);
+        } else {
+            write_json(out, self);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_headers_are_written_like_others() {
+        assert_eq!(serde_json::to_vec(&Headers::default()).unwrap(), DEFAULT_TEXT);
+    }
+}
