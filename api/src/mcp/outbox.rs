@@ -592,3 +592,6 @@ fn write_one_line(out: &mut Vec<u8>, frame: impl JsonText) {
     frame.write_to(out);
     replace_line_breaks(&mut out[start..]);
 }
+
+#[cfg(test)]
+mod tests;
