@@ -7,13 +7,14 @@ import { join } from 'node:path';
 import { Agent } from './agent.js';
 import { Broker, ROOT } from './broker.js';
 import { Browser } from './browser.js';
-import { BACKENDS, NAMES, closeAll, converse, populate } from './world.js';
+import { BACKENDS, NAMES, closeAll, converse, populate, review } from './world.js';
 
-let broker, browser, agents, talks;
+let broker, browser, agents, talks, reviewed;
 before(async () => {
   [broker, browser] = await Promise.all([Broker.start({ 'message-history-payloads': true }, BACKENDS), Browser.start()]);
   agents = await populate(broker);
   talks = await converse(broker, agents);
+  reviewed = await review(agents);
 });
 after(async () => {
   await closeAll(agents ?? {});
@@ -32,12 +33,14 @@ async function places() {
     ['flow', 'flow', 'coder-1'],
     ['protocols', 'protocols', 'A short text from one agent to another'],
     ['protocol', 'protocols/note/1.1.0', 'The platform team'],
+    ['lenses', 'protocols/review/2.0.0', 'from 1.0.0: defaulted, back lossy'],
     ['use of versions', 'protocols/note/1.0.0', '8 active, 0 kept'],
     ['compatibility', 'protocols/compatibility', 'note 1.1.0'],
     ['backends', 'backends', 'no-such-program'],
     ['backend', 'backends/files', 'files__echo'],
     ['messages', 'messages', 'acknowledged'],
     ['message', `messages/${messages[0].message_id}`, 'accepted'],
+    ['transformed message', `messages/${reviewed}`, 'transformed from 1.0.0 to 2.0.0, made up /urgency'],
     ['reports', 'messages?protocol=delivery-report', 'mcp-broker'],
     ['threads', 'threads', 'translation'],
     ['thread', 'threads/manual', 'chapter 4'],
@@ -202,6 +205,22 @@ test('a conversation is read from its beginning, and leads from each of its mess
   await window.page.locator('main table').getByText('mara answered').click();
   await window.sees('Async or threads?', '.conversation');
   await window.sees('Use threads', '.conversation li:last-child');
+  await window.close();
+});
+
+test('lenses are drawn between the versions that they join', async () => {
+  const window = await browser.open(broker.url);
+  await window.go('protocols/review/2.0.0');
+  const picture = window.page.locator('svg.versions');
+  await picture.getByText('defaulted, back lossy', { exact: true }).waitFor();
+  assert.match(await picture.getAttribute('aria-label'), /2 versions and 1 lens/);
+  assert.deepEqual(await picture.locator('.name').allTextContents(), ['1.0.0', '2.0.0']);
+  assert.equal(await picture.locator('.chosen .name').textContent(), '2.0.0');
+  await window.sees('from 1.0.0: defaulted, back lossy', 'main table');
+  // Versions without a lens need no picture.
+  await window.go('protocols/note/1.0.0');
+  await window.sees('8 active, 0 kept', 'main table');
+  assert.equal(await picture.count(), 0);
   await window.close();
 });
 

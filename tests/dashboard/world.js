@@ -18,7 +18,7 @@ export async function populate(broker) {
   await broker.rest('POST', 'protocols', NOTE);
   await broker.rest('POST', 'protocols', { ...NOTE, version: '1.1.0', capabilities: ['point_to_point'],
     metadata: { author: 'The platform team', description: 'A short text from one agent to another', tags: ['chat'] } });
-  await broker.rest('POST', 'protocols', { name: 'review', version: '2.0.0', schema: { type: 'object' }, metadata: { tags: ['code'] } });
+  for (const review of reviews()) await broker.rest('POST', 'protocols', review);
   await broker.rest('POST', 'projects', { project_id: 'acme', name: 'Acme', description: 'A second tenant', tags: ['customer'] });
   await broker.until(async () => (await broker.rest('GET', 'backends/files')).tools > 0, 'the tools of the backend');
   const agents = {};
@@ -37,6 +37,21 @@ export async function populate(broker) {
   }
   for (let at = 0; at < 5; at += 1) await agents.planner.send('writer', `chapter ${at}`, { thread_id: 'manual', subject: 'How to print' });
   return agents;
+}
+
+/** Two versions of `review`, and the lens between them. */
+function reviews() {
+  const review = (version, required) => ({ name: 'review', version, metadata: { tags: ['code'] },
+    schema: { type: 'object', properties: Object.fromEntries(required.map((name) => [name, { type: 'string' }])), required } });
+  const lens = [{ op: 'rename', path: '/text', to: 'body' }, { op: 'add', path: '/urgency', value: 'normal' }];
+  return [review('1.0.0', ['text']), { ...review('2.0.0', ['body', 'urgency']), from: '1.0.0', lens }];
+}
+
+/** A review of the first version, which a session that declares the second gets transformed. Returns the id of the message. */
+export async function review({ planner }) {
+  const { message_id: id } = await planner.call('send_message', { recipient_id: 'coder-2', protocol_name: 'review', protocol_version: '1.0.0',
+    payload: { text: 'Please read the parser.' } });
+  return id;
 }
 
 /** A conversation of two agents, whose first message has no header, and a question with the answer of a person. */

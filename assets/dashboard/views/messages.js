@@ -173,7 +173,15 @@ function Recipient({ recipient, accepted }) {
     <ol class="timeline">${steps.map((step) => html`<li><${Status} value=${step.event} /><span class="when"><${Time} at=${step.at} />${
       step.event !== 'accepted' && !Number.isNaN(from) ? ` (after ${duration(Math.max(0, (Date.parse(step.at) - from) / 1000))})` : ''}</span>
       <div class="faint">${[step.delivery && `delivery ${step.delivery}`, step.reason && `because: ${words(step.reason)}`,
-        step.from && `from ${step.from}`].filter(Boolean).join(', ')}</div></li>`)}</ol><//>`;
+        step.from && `from ${step.from}`, ...lensesDid(step.transformed)].filter(Boolean).join(', ')}</div></li>`)}</ol><//>`;
+}
+
+// What lenses did to a message for a delivery.
+function lensesDid(transformed) {
+  if (!transformed) return [];
+  const { from, to, loss, defaulted = [], more } = transformed;
+  const places = (did, list) => list.length > 0 && `${did} ${visible(list.join(' '), 400)}`;
+  return [to && `transformed from ${from} to ${to}`, places('lost', loss), places('made up', defaulted), more && 'and more'];
 }
 
 // The payload is fetched when an administrator asks for it.

@@ -8,6 +8,7 @@ import { Filters } from '../ui/filters.js';
 import { Empty, Facts, Id, Json, Loaded, Panel, Status, Text, Time, Words } from '../ui/parts.js';
 import { useNames } from '../ui/names.js';
 import { Pages, Table } from '../ui/table.js';
+import { VersionsPicture, waysOf } from './versions.js';
 
 const MATRIX = 'compatibility';
 
@@ -70,6 +71,7 @@ function Use({ name, version }) {
   const path = /** @type {const} */ (`protocols/${encodeURIComponent(name)}`);
   const resource = useResource(`use ${name}`, (signal) => get(path, { window: '24h' }, signal), { topics: ['protocol', 'session'], pollMs: 30_000 });
   return html`<${Panel} title="Use in 24 hours"><${Loaded} resource=${resource} what="the use">${(data) => html`
+    <${VersionsPicture} versions=${data.versions} version=${version} />
     <${Table} caption="Use of each version" rows=${data.versions} keyOf=${(row) => row.version} empty=${{ title: 'No version.' }} columns=${[
       { title: 'Version', render: (row) => html`<a href=${link('protocols', name, {}, row.version)}
         aria-current=${row.version === version ? 'true' : undefined}>${row.version}</a>` },
@@ -84,7 +86,7 @@ function Use({ name, version }) {
     ${!data.complete && html`<p class="body faint">Not all is counted: messages since <${Time} at=${data.since} /> only.</p>`}`}<//><//>`;
 }
 
-const lensText = ({ from, forward, backward }) => `from ${from}: ${forward ?? 'no way'}, back ${backward ?? 'no way'}`;
+const lensText = (lens) => `from ${lens.from}: ${waysOf(lens)}`;
 
 const SIDE_MAX = 24;
 
