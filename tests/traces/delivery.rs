@@ -170,3 +170,48 @@ fn a_listener_of_2026_gets_the_trace_beside_the_id_of_its_subscription() {
     stream.next_notification("notifications/resources/updated");
     assert_eq!(carol.reads(json!({}))[0]["_meta"], json!({"traceparent": CALLER}));
 }
+
+#[test]
+fn what_is_transformed_for_a_delivery_is_a_part_of_it() {
+    let collector = Collector::http();
+    let broker = Broker::with_program(traced(&collector), &TIMEOUTS_OFF);
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let text = json!({"type": "string", "not": {"const": "forbidden"}});
+    for (version, member) in [("1.0.0", "what"), ("2.0.0", "title")] {
+        let text = if member == "what" {
+            json!({"type": "string"})
+        } else {
+            text.clone()
+        };
+        let schema = json!({"type": "object", "properties": {member: text}, "required": [member]});
+        let mut task = json!({"name": "task", "version": version, "schema": schema});
+        if member == "title" {
+            task["from"] = json!("1.0.0");
+            task["lens"] = json!([{"op": "rename", "path": "/what", "to": "title"}]);
+        }
+        alice.calls("register_protocol", task);
+    }
+    let speaks = |version: &str| {
+        let capabilities = json!({"supported_protocols": {"task": [version]}});
+        bob.calls("register_session", json!({"name": "bob", "capabilities": capabilities}));
+    };
+    speaks("1.0.0");
+    let traces = [CALLER_TRACE, "1af7651916cd43dd8448eb211c80319c"];
+    for (trace, what) in traces.iter().zip(["dig", "forbidden"]) {
+        let task = json!({
+            "recipient_id": "bob", "protocol_name": "task", "protocol_version": "1.0.0", "payload": {"what": what},
+        });
+        let meta = json!({"traceparent": format!("00-{trace}-{CALLER_SPAN}-01")});
+        calls_with_meta(&alice, "send_message", task, &meta);
+    }
+    speaks("2.0.0");
+    let seen = bob.reads(json!({"wait_seconds": 20}));
+    assert_eq!(seen[0]["payload"], json!({"title": "dig"}));
+    for (trace, is_failed) in traces.iter().zip([false, true]) {
+        let [accept, deliver, transform] = collector.awaits(trace, ["accept", "deliver", "transform"]);
+        assert_eq!([&deliver.parent, &transform.parent], [&accept.id, &deliver.id]);
+        assert!(deliver.started_ns <= transform.started_ns && transform.ended_ns <= deliver.ended_ns);
+        assert_eq!([deliver.is_failed, transform.is_failed], [is_failed; 2]);
+        assert_eq!(deliver.attribute("mcp_broker.session.id"), Some(bob.session.as_str()));
+    }
+}

@@ -17,7 +17,7 @@ use crate::{
     registry::{Catalog, LargeWork, ON_WORKER_BYTES_MAX, WorkBudget},
     speech::{FORMS, Form, FormRequest, Passage, wants_complement},
     storage::{Delivery, Lease, Op, Store, StoreError},
-    trace::{ActiveSpan, Attribute},
+    trace::Attribute,
 };
 
 /// Work after which other tasks of the worker have a turn, in nanoseconds of the slowest case.
@@ -232,7 +232,9 @@ impl Speaking {
         work: &mut u64,
     ) -> Result<Arc<Form>, String> {
         let (catalog, message) = (self.project.catalog().clone(), Arc::clone(sent));
-        let mut span = ActiveSpan::transform(sent);
+        let member = self.member();
+        let traced = member.as_ref().map(|member| member.shared.traced());
+        let mut span = traced.and_then(|traced| traced.begin_transform(sent));
         if let Some(span) = &mut span {
             span.set("messaging.message.id", Attribute::Text(sent.id.to_string()));
         }
@@ -261,8 +263,10 @@ impl Speaking {
         } else {
             caught(make)
         };
-        if let (Some(span), Err(_)) = (&mut span, &made) {
+        if let (Some(mut span), Some(traced), Err(_)) = (span, traced, &made) {
             span.fail("transform_failed");
+            drop(span);
+            traced.fail_transform(sent.id, self.session);
         }
         let (form, spent) = made?;
         *work += spent;

@@ -1,5 +1,5 @@
-//! The traced messages that a session has been given and has not acknowledged, so that their acknowledgement is a step of
-//! the same trace.
+//! The traced messages that a session is given and has not acknowledged, so that their transformation and their
+//! acknowledgement are steps of their delivery.
 
 use std::{
     collections::HashMap,
@@ -32,6 +32,8 @@ struct Kept {
     /// The spans of the deliveries, and their numbers.
     by_message: HashMap<MessageId, (u64, TraceContext)>,
     deliveries: u64,
+    /// Deliveries that have begun with a transformation, until the message is handed over.
+    begun: HashMap<MessageId, ActiveSpan>,
 }
 
 impl TracedDeliveries {
@@ -46,16 +48,44 @@ impl TracedDeliveries {
         }
         let mut spans = Vec::new();
         for (message, count) in deliveries {
-            let Some(mut span) = ActiveSpan::deliver(message) else {
+            let begun = self.kept.lock().begun.remove(&message.id);
+            let Some(mut span) = begun.or_else(|| ActiveSpan::deliver(message)) else {
                 continue;
             };
-            span.set("messaging.message.id", Attribute::Text(message.id.to_string()));
-            span.set("mcp_broker.session.id", Attribute::Text(session.to_string()));
+            describe(&mut span, message.id, session);
             span.set("mcp_broker.delivery_count", Attribute::Number(count.into()));
             self.keep(message.id, span.context().clone());
             spans.push(span);
         }
         spans
+    }
+
+    /// Begins to put a message into another version of its protocol. The span of its delivery begins with it. `None` if it is
+    /// not recorded.
+    #[must_use]
+    pub fn begin_transform(&self, message: &Message) -> Option<ActiveSpan> {
+        if !is_on() {
+            return None;
+        }
+        let mut kept = self.kept.lock();
+        if !kept.begun.contains_key(&message.id) {
+            let delivery = ActiveSpan::deliver(message)?;
+            if kept.begun.len() >= KEPT_LEN_MAX {
+                kept.begun.clear();
+            }
+            kept.begun.insert(message.id, delivery);
+        }
+        let delivery = kept.begun.get(&message.id)?;
+        ActiveSpan::child("transform", SpanKind::Consumer, delivery.context())
+    }
+
+    /// Ends the delivery of a message that cannot be transformed.
+    pub fn fail_transform(&self, message: MessageId, session: SessionId) {
+        let begun = self.kept.lock().begun.remove(&message);
+        if let Some(mut span) = begun {
+            describe(&mut span, message, session);
+            span.fail("transform_failed");
+        }
     }
 
     fn keep(&self, message: MessageId, delivery: TraceContext) {
@@ -117,6 +147,12 @@ impl TracedDeliveries {
     fn is_empty(&self) -> bool {
         self.len.load(Ordering::Acquire) == 0
     }
+}
+
+/// Says which message is delivered to which session.
+fn describe(span: &mut ActiveSpan, message: MessageId, session: SessionId) {
+    span.set("messaging.message.id", Attribute::Text(message.to_string()));
+    span.set("mcp_broker.session.id", Attribute::Text(session.to_string()));
 }
 
 /// A future whose end is the end of these spans; an error is noted in them.

@@ -130,16 +130,6 @@ impl ActiveSpan {
         Some(span)
     }
 
-    /// Begins to put a message into another version of its protocol, for a delivery. `None` if it is not recorded.
-    #[must_use]
-    pub fn transform(message: &Message) -> Option<Self> {
-        let tracer = tracer()?;
-        let cause = message.trace()?;
-        let trace_id = tracer.sample(Some(&cause))?;
-        let (name, parent) = (Cow::Borrowed("transform"), Some((&cause, true)));
-        Some(Self::begin(tracer, name, SpanKind::Consumer, trace_id, parent))
-    }
-
     /// The context of what this step causes.
     #[must_use]
     pub const fn context(&self) -> &TraceContext {
