@@ -272,10 +272,12 @@ pub struct Transform {
 
 impl Transform {
     /// The versions and the places, each in words.
-    fn details(&self) -> Vec<String> {
+    pub fn details(&self) -> Vec<String> {
         let mut details = Vec::new();
-        if let (Some(from), Some(to)) = (&self.from, &self.to) {
-            details.push(format!("transformed from {from} to {to}"));
+        match (&self.from, &self.to, self.recipients) {
+            (Some(from), Some(to), _) => details.push(format!("transformed from {from} to {to}")),
+            (None, Some(to), Some(recipients)) => details.push(format!("transformed to {to} for {recipients}")),
+            _ => {}
         }
         for (word, places) in [("lost", Some(&self.loss)), ("made up", self.defaulted.as_ref())] {
             if let Some(places) = places.filter(|places| !places.is_empty()) {

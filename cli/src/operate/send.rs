@@ -240,5 +240,11 @@ fn table(sent: &Sent) -> Table {
             table.row([name, count.unwrap_or_default().to_string().as_str()]);
         }
     }
+    for transform in sent.transform.iter().chain(sent.transforms.iter().flatten()) {
+        let details = transform.details().join(", ");
+        if !details.is_empty() {
+            table.row(["lenses", details.as_str()]);
+        }
+    }
     table
 }

@@ -190,6 +190,7 @@ fn the_commands_of_an_upgrade_work_as_they_are_written() {
         "MAY LOSE",
         "/internal_note",
         "by_lens",
+        "transformed from 2.0.0 to 1.0.0, lost /priority",
         r#""transformed":{"from":"2.0.0","to":"1.0.0","loss":["/priority"]"#,
         "no longer spoken",
     ] {
