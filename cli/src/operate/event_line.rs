@@ -24,12 +24,18 @@ pub fn line(topic: &str, data: &Value, names: &mut Names, is_utc: bool) -> Strin
             None => "events are missing".to_owned(),
         },
         "message" if data["message"].is_object() => accepted(&data["message"], names),
-        "message" | "dead_letter" => [session.as_str(), &attempt(data), text("reason"), text("message_id")]
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .map(word)
-            .collect::<Vec<_>>()
-            .join(" "),
+        "message" | "dead_letter" => [
+            session.as_str(),
+            &attempt(data),
+            text("reason"),
+            &versions(data),
+            text("message_id"),
+        ]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .map(word)
+        .collect::<Vec<_>>()
+        .join(" "),
         "session" => word(&session),
         "protocol" => format!("{} {}", word(text("name")), word(text("version"))),
         "actor" => word(text("actor")),
@@ -69,6 +75,14 @@ fn attempt(data: &Value) -> String {
         .map_or_else(String::new, |number| format!("x{number}"))
 }
 
+/// What lenses did for a delivery.
+fn versions(data: &Value) -> String {
+    match (data["from"].as_str(), data["to"].as_str()) {
+        (Some(from), Some(to)) => format!("{from} -> {to}"),
+        _ => String::new(),
+    }
+}
+
 fn word(text: &str) -> String {
     shortened(text, WORD_CHARS_MAX)
 }
@@ -99,6 +113,12 @@ mod tests {
         assert_eq!(
             line("message", &delivered, &mut names, true),
             "05:00:29.123  message      delivered      bob\\u{1b} x2 m1"
+        );
+        let transformed = json!({"event": "transformed", "at": at, "session_id": "s1", "message_id": "m1", "delivery": 1,
+            "from": "2.0.0", "to": "1.0.0", "lost": 1, "made_up": 0});
+        assert_eq!(
+            line("message", &transformed, &mut names, true),
+            "05:00:29.123  message      transformed    bob\\u{1b} 2.0.0 -> 1.0.0 m1"
         );
         assert_eq!(
             line("gap", &json!({"dropped": 7}), &mut names, true),

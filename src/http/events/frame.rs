@@ -70,7 +70,9 @@ fn data(event: &ProjectEvent, at: &str) -> Value {
             transformed,
         } => json!({
             "event": kind, "at": at, "message_id": message, "session_id": session, "delivery": delivery,
-            "transformed": transformed,
+            "from": transformed.from, "to": transformed.to,
+            // The places themselves may name members of the payload.
+            "lost": transformed.loss.len(), "made_up": transformed.defaulted.as_ref().map_or(0, Vec::len),
         }),
         ProjectEvent::Acknowledged { message, session } | ProjectEvent::Released { message, session } => {
             json!({"event": kind, "at": at, "message_id": message, "session_id": session})

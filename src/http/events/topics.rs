@@ -90,8 +90,6 @@ impl Topics {
 
     fn of(is_wanted: impl Fn(Topic) -> bool) -> Self {
         let is_shown = |kind: &&EventKind| match Topic::of(**kind) {
-            // Part of a delivery in the life of its message.
-            _ if **kind == EventKind::Transformed => false,
             Topic::Gap => true,
             Topic::Question => false,
             topic => is_wanted(topic),

@@ -75,6 +75,46 @@ fn changes_of_lenses_are_told() {
 }
 
 #[test]
+fn a_delivery_in_another_version_is_told_without_the_payload() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    for (version, member) in [("1.0.0", "what"), ("2.0.0", "title")] {
+        let schema = json!({"type": "object", "properties": {member: {"type": "string"}}, "required": [member]});
+        let mut protocol = json!({"name": "clock", "version": version, "schema": schema});
+        if member == "title" {
+            protocol["from"] = json!("1.0.0");
+            protocol["lens"] = json!([{"op": "rename", "path": "/what", "to": "title"}]);
+        }
+        assert_eq!(team.api("POST", "protocols", &protocol).status, 201);
+    }
+    let (alice, bob) = (team.agent("alice"), team.agent("bob"));
+    let capabilities = json!({"supported_protocols": {"clock": ["2.0.0"]}});
+    bob.calls("register_session", json!({"name": "bob", "capabilities": capabilities}));
+    let mut stream = team.follows("?topics=message");
+    let sent = alice
+        .sends("")
+        .with_argument("protocol_name", "clock")
+        .with_argument("protocol_version", "1.0.0")
+        .with_argument("payload", json!({"what": "canary", "title": "lost"}))
+        .to(&bob);
+    bob.reads(json!({"wait_seconds": 20}));
+    let told = awaits(&mut stream, "message", |data| data["event"] == "transformed").json();
+    let facts =
+        ["message_id", "session_id", "delivery", "from", "to", "lost", "made_up"].map(|name| told[name].clone());
+    let expected = [
+        json!(sent.id),
+        json!(bob.session),
+        json!(1),
+        json!("1.0.0"),
+        json!("2.0.0"),
+        json!(1),
+        json!(0),
+    ];
+    assert_eq!(facts, expected, "{told}");
+    assert!(!format!("{stream:?}").contains("canary"), "payloads are in no event");
+}
+
+#[test]
 fn what_happens_in_a_project_is_told_as_it_happens() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
