@@ -20,7 +20,7 @@ use crate::{
 
 /// Approximate bytes that the compiled schemas of one project may take: room for several thousand ordinary ones. Every
 /// replica keeps them in memory as long as the project is open.
-const SCHEMAS_BYTES_MAX: usize = 32 * 1024 * 1024;
+pub(super) const SCHEMAS_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// The only writer of a project's catalog. Readers use the catalog without the actor.
 pub struct Registry {

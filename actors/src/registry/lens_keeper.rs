@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use crate::{
         model::{ProjectId, ProtocolMetadata, ProtocolRecord},
-        registry::{Protocol, compiler::Compiler},
+        registry::{Protocol, actor::SCHEMAS_BYTES_MAX, check_schema_bytes, compiler::Compiler},
         storage::{Storage, memory::MemoryStorage},
     };
 
@@ -270,5 +270,20 @@ mod tests {
         assert_eq!(keeper.catalog.lenses_len(), 1);
         drop(end);
         assert!(registration.await.unwrap().unwrap().is_err());
+    }
+
+    #[tokio::test]
+    async fn compiled_lenses_take_the_room_of_schemas() {
+        let keeper = keeper().await;
+        let schemas = keeper.catalog.bytes_len();
+        keeper.refresh(Refresh::All).await.unwrap();
+        let more = keeper.catalog.bytes_len() - schemas;
+        assert!(more > 100, "{more} bytes");
+        let filled = |of: usize| check_schema_bytes(keeper.catalog.bytes_len(), of);
+        let room = SCHEMAS_BYTES_MAX - schemas - more;
+        assert_eq!(
+            (filled(room), filled(room + 1).map_err(|error| error.code())),
+            (Ok(()), Err("forbidden"))
+        );
     }
 }
