@@ -25,10 +25,10 @@ const WINDOW: usize = 32;
 const LOAD_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A temporary folder, removed when dropped.
-struct Folder(PathBuf);
+pub struct Folder(pub PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let name = format!("mcp-broker-{}", uuid::Uuid::new_v4().simple());
         Self(std::env::temp_dir().join(name))
     }

@@ -23,7 +23,7 @@ impl ReplicaAddresses {
         addresses[number % addresses.len()]
     }
 
-    fn put(&self, at: usize, address: SocketAddr) {
+    pub fn put(&self, at: usize, address: SocketAddr) {
         let mut addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if at < addresses.len() {
             addresses[at] = address;

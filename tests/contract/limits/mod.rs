@@ -12,6 +12,7 @@ mod rest_bytes_in_flight;
 mod worst_administration;
 mod worst_calls;
 mod worst_frames;
+mod worst_lenses;
 mod worst_questions;
 
 /// How many of the first bytes of an answer have come, read without taking them: zero at the end of the connection, and an

@@ -35,7 +35,7 @@ impl CostMeter {
     }
 
     /// The processor time of a call in nanoseconds, and its result.
-    fn time_of(&self, tool: &str, arguments: &str) -> (u64, Value) {
+    pub(super) fn time_of(&self, tool: &str, arguments: &str) -> (u64, Value) {
         self.time(|| {
             let id = json!(format!("worst-{tool}"));
             let call = format!(
