@@ -89,7 +89,7 @@ struct ClientConnection {
 }
 
 pub struct EventLoop {
-    target: Target,
+    targets: Vec<Target>,
     poll: Poll,
     events: Events,
     connections: Vec<ClientConnection>,
@@ -102,11 +102,11 @@ pub struct EventLoop {
 }
 
 impl EventLoop {
-    pub fn new(target: Target) -> Result<Self> {
+    pub fn new(targets: Vec<Target>) -> Result<Self> {
         let poll = Poll::new()?;
         let alarm = WakeupTimer::new(&poll)?;
         Ok(Self {
-            target,
+            targets,
             poll,
             events: Events::with_capacity(EVENTS_PER_POLL),
             connections: vec![],
@@ -128,12 +128,13 @@ impl EventLoop {
 
     /// Begins to connect. [`ConnectionEvents::opened`] reports the open WebSocket.
     pub fn connect(&mut self) -> Result<usize> {
+        let id = self.connections.len();
+        let address = self.target(id).address;
         let refused = |e: std::io::Error| LoadError::Connect {
-            address: self.target.address.to_string(),
+            address: address.to_string(),
             reason: e.to_string(),
         };
-        let mut socket = TcpStream::connect(self.target.address).map_err(refused)?;
-        let id = self.connections.len();
+        let mut socket = TcpStream::connect(address).map_err(refused)?;
         self.poll
             .registry()
             .register(&mut socket, Token(id), Interest::READABLE | Interest::WRITABLE)?;
@@ -147,6 +148,13 @@ impl EventLoop {
         });
         self.outbox.queues.push(vec![]);
         Ok(id)
+    }
+
+    /// The replica of a connection. A hash spreads them, so that it does not follow from one end of a pair where the other is.
+    fn target(&self, id: usize) -> &Target {
+        let mixed = (id as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32;
+        &self.targets[mixed as usize % self.targets.len()]
     }
 
     /// Sends a close frame; [`ConnectionEvents::closed`] follows when the server has answered it.
@@ -217,8 +225,8 @@ impl EventLoop {
             }
             socket.set_nodelay(true)?;
             link.stage = ConnectionStage::Upgrading;
-            let upgrade = self.target.upgrade.as_bytes();
-            self.outbox.queue(id).extend_from_slice(upgrade);
+            let upgrade = self.target(id).upgrade.clone();
+            self.outbox.queue(id).extend_from_slice(upgrade.as_bytes());
         }
         self.connections[id].blocked = false;
         Ok(())

@@ -164,13 +164,15 @@ struct Logins {
 }
 
 impl Fleet {
-    pub fn new(target: Target, stall: Duration) -> Result<Self> {
+    /// Connections to these replicas of one broker, of which there is at least one.
+    pub fn new(targets: Vec<Target>, stall: Duration) -> Result<Self> {
+        let addresses: Vec<_> = targets.iter().map(|target| target.address.to_string()).collect();
         let logins = Logins {
-            address: target.address.to_string(),
+            address: addresses.join(", "),
             ..Logins::default()
         };
         Ok(Self {
-            event_loop: EventLoop::new(target)?,
+            event_loop: EventLoop::new(targets)?,
             logins,
             stall,
         })

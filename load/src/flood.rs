@@ -135,7 +135,7 @@ impl Flood {
             FloodKind::Nothing => {}
             FloodKind::Http => {
                 let request = http::request(bench);
-                let address = bench.target.address;
+                let address = bench.target().address;
                 for _ in 0..size.connections {
                     let request = request.clone();
                     flood.spawn(move |shared| {
@@ -146,7 +146,7 @@ impl Flood {
             }
             FloodKind::Unfinished => {
                 for _ in 0..size.connections {
-                    let target = bench.target.clone();
+                    let target = bench.target().clone();
                     flood.spawn(move |shared| {
                         unfinished::client(&target, size.largest, shared);
                         Ok(())

@@ -11,6 +11,7 @@ mod fleet;
 mod flood;
 mod http;
 mod messages;
+mod plan;
 mod process;
 mod relay;
 mod report;
@@ -23,7 +24,7 @@ use std::{process::ExitCode, time::Duration};
 use clap::{Args, Parser, Subcommand};
 
 use error::{LoadError, Result};
-use process::ServerProcess;
+use process::Servers;
 use report::Report;
 use wire::Target;
 use workloads::{
@@ -56,6 +57,8 @@ enum Command {
     Workload(Workload),
     /// No workload: the MCP server behind the gateways that `gateway` compares, on stdin and stdout or over HTTP
     Echo(echo::Options),
+    /// No workload: the size of a deployment for a number of agents, from measured costs. It needs no broker
+    Plan(plan::Options),
     /// No workload: a process before a server on stdin and stdout that passes bytes on, the least that a gateway can do
     Relay(relay::Options),
 }
@@ -63,18 +66,21 @@ enum Command {
 #[derive(Args)]
 #[command(next_help_heading = "Options of all workloads")]
 struct Common {
-    /// WebSocket of the broker
+    /// WebSocket of the broker. Given several times, connections are spread over its replicas
     #[arg(long, global = true, default_value = "ws://127.0.0.1:8000/ws")]
-    url: String,
+    url: Vec<String>,
     /// API key, sent as X-API-Key with each connection. Prefer the environment: other users of a machine see flags
     #[arg(long, global = true, env = "MCP_BROKER_API_KEY", hide_env_values = true)]
     api_key: Option<String>,
     /// Project, sent as X-Project-ID with each connection
     #[arg(long, global = true)]
     project: Option<String>,
-    /// Process of the broker on this machine: adds its processor time and memory (Linux)
+    /// Process of the broker on this machine: adds its processor time and memory (Linux). Several are added up
     #[arg(long, global = true)]
-    pid: Option<u32>,
+    pid: Vec<u32>,
+    /// Process of the storage server on this machine, such as Redis: adds its processor time (Linux)
+    #[arg(long, global = true)]
+    store_pid: Vec<u32>,
     /// One line of JSON per workload instead of a table
     #[arg(long, global = true)]
     json: bool,
@@ -153,6 +159,7 @@ fn run(cli: Cli) -> Result<Vec<String>> {
     let json = cli.common.json;
     let report = match cli.command {
         Command::Workload(workload) => measure(cli.common, workload)?,
+        Command::Plan(options) => plan::run(&options, cli.common.size)?,
         Command::Echo(options) => return echo::run(&options).map(|()| vec![]),
         Command::Relay(options) => return relay::run(&options).map(|()| vec![]),
     };
@@ -166,6 +173,7 @@ fn measure(common: Common, workload: Workload) -> Result<Report> {
         api_key,
         project,
         pid,
+        store_pid,
         seconds,
         warm_up,
         size,
@@ -176,10 +184,11 @@ fn measure(common: Common, workload: Workload) -> Result<Report> {
     let key = api_key.as_deref().map(|key| ("X-API-Key", key));
     let project = project.as_deref().map(|project| ("X-Project-ID", project));
     let headers: Vec<_> = key.into_iter().chain(project).collect();
-    let target = Target::parse(&url, &headers)?;
+    let targets = url.iter().map(|url| Target::parse(url, &headers));
     let bench = RunContext {
-        target,
-        server: ServerProcess::new(pid)?,
+        targets: targets.collect::<Result<_>>()?,
+        server: Servers::new(&pid)?,
+        store: Servers::new(&store_pid)?,
         seconds,
         warm_up,
         size,

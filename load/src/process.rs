@@ -24,6 +24,37 @@ pub struct ServerProcess {
     pid: Option<u32>,
 }
 
+/// The processes under load, such as the replicas of a broker.
+#[derive(Clone, Debug, Default)]
+pub struct Servers(Vec<ServerProcess>);
+
+impl Servers {
+    /// Fails immediately for a process that cannot be read.
+    pub fn new(pids: &[u32]) -> Result<Self> {
+        let servers = pids.iter().map(|pid| ServerProcess::new(Some(*pid)));
+        servers.collect::<Result<_>>().map(Self)
+    }
+
+    /// Processor time of all of them; `None` if there are none.
+    pub fn cpu(&self) -> Result<Option<Duration>> {
+        self.sum(ServerProcess::cpu)
+    }
+
+    /// Resident memory of all of them; `None` if there are none.
+    pub fn resident_kib(&self) -> Result<Option<u64>> {
+        self.sum(ServerProcess::resident_kib)
+    }
+
+    fn sum<T: std::iter::Sum>(&self, of: impl Fn(ServerProcess) -> Result<Option<T>>) -> Result<Option<T>> {
+        let sums = self
+            .0
+            .iter()
+            .map(|server| of(*server))
+            .collect::<Result<Option<Vec<T>>>>()?;
+        Ok(sums.filter(|sums| !sums.is_empty()).map(|sums| sums.into_iter().sum()))
+    }
+}
+
 impl ServerProcess {
     /// Fails immediately for a process that cannot be read, and not after minutes of load.
     pub fn new(pid: Option<u32>) -> Result<Self> {

@@ -122,6 +122,18 @@ fn messages_arrive_once_in_order_and_unchanged() {
 }
 
 #[test]
+fn connections_are_spread_over_several_addresses() {
+    let broker = Broker::start();
+    broker.assert_delivers(&format!("direct --pairs 4 --url {}", broker.url));
+}
+
+#[test]
+fn a_plan_needs_no_broker() {
+    let plan = measure(&mut tool("plan --agents 2000 --redis 0"));
+    assert_eq!((&plan["replicas"], &plan["fits"]), (&1.into(), &true.into()), "{plan}");
+}
+
+#[test]
 fn recipients_that_were_away_receive_their_messages() {
     let broker = Broker::start();
     broker.assert_delivers("offline --recipients 3 --each 50 --senders 2");

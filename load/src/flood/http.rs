@@ -22,8 +22,8 @@ pub fn request(bench: &RunContext) -> Vec<u8> {
         "POST /mcp HTTP/1.1\r\nHost: {}\r\n{}Content-Type: application/json\r\n\
          Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {MODERN}\r\nMcp-Method: tools/call\r\n\
          Mcp-Name: list_sessions\r\nContent-Length: {}\r\n\r\n{body}",
-        bench.target.address,
-        bench.target.headers,
+        bench.target().address,
+        bench.target().headers,
         body.len(),
     )
     .into_bytes()

@@ -210,6 +210,7 @@ impl Broadcast {
         report.add("last_delivery_us", &self.last_delivery);
         report.add("acknowledgement_us", &self.answer);
         report.add_if_known("server_cpu_us_per_delivery", span.server_cpu_us_per(self.delivered));
+        report.add_if_known("store_cpu_us_per_delivery", span.store_cpu_us_per(self.delivered));
         span.costs(report, self.messages);
     }
 

@@ -242,6 +242,8 @@ fn report_wakes(user: &User<'_>, options: &Options, report: &mut Report) -> Resu
     let mut sender = user.sender(0)?;
     let protocol = json!({"name": "load", "version": "1.0.0", "schema": {"type": "object"}});
     sender.call("register_protocol", &protocol)?;
+    let broker = ServerProcess::new(Some(user.broker_pid()?))?;
+    let before = broker.run_time()?;
     let mut after_grace = Latencies::default();
     for number in 0..options.wakes {
         if number % WAKES_OF_SENDER == 0 {
@@ -262,7 +264,10 @@ fn report_wakes(user: &User<'_>, options: &Options, report: &mut Report) -> Resu
             .way
             .call("receive_messages", &json!({"acknowledge": "immediate"}))?;
     }
+    let spent = broker.run_time()?.saturating_sub(before);
     report.add("wake_after_grace_us", &after_grace);
+    // With the message that causes it, the call that reads it, and all else that the broker does in the time of the grace.
+    report.add("broker_cpu_us_per_wake", micros_per(spent, after_grace.count()));
     Ok(())
 }
 

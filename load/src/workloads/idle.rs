@@ -24,7 +24,7 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     // One connection has been opened and closed before: what the server allocates once is not part of the cost of a
     // connection.
     let before = bench.server.resident_kib()?;
-    let login = MeasurementStart::start(&fleet, bench.server)?;
+    let login = MeasurementStart::start(&fleet, bench)?;
     let links = fleet.open(
         bench.roles("idle", options.connections, |role| role),
         options.at_once,
@@ -32,7 +32,7 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     )?;
     let login = login.stop(&fleet)?;
     let latencies = fleet.take_login_latencies();
-    let rest = MeasurementStart::start(&fleet, bench.server)?;
+    let rest = MeasurementStart::start(&fleet, bench)?;
     fleet.idle_for(bench.seconds)?;
     let rest = rest.stop(&fleet)?;
 
@@ -42,6 +42,7 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     report.add("connections_per_second", login.per_second(count));
     report.add("login_us", &latencies);
     report.add_if_known("server_cpu_us_per_login", login.server_cpu_us_per(count));
+    report.add_if_known("store_cpu_us_per_login", login.store_cpu_us_per(count));
     let kib = rest
         .resident_kib
         .zip(before)
@@ -51,6 +52,10 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     report.add_if_known(
         "server_cores_idle",
         rest.server_cpu.map(|cpu| cpu.as_secs_f64() / rest.time.as_secs_f64()),
+    );
+    report.add_if_known(
+        "store_cores_idle",
+        rest.store_cpu.map(|cpu| cpu.as_secs_f64() / rest.time.as_secs_f64()),
     );
     report.add("generator_cpu_us_per_login", super::micros_per(login.own_cpu, count));
     report.add(

@@ -26,7 +26,7 @@ use crate::{
     event_loop::{Nanos, Outbox},
     fleet::{ClientSpec, Fleet, LOGINS_IN_FLIGHT_MAX, NoWorkload, Workload},
     messages::{self, ExpectedContent, Template},
-    process::{self, ServerProcess},
+    process::{self, Servers},
     report::{Report, float, rate},
     wire::Target,
 };
@@ -45,8 +45,10 @@ pub enum Lenses {
 /// The settings that all workloads of a run share.
 #[derive(Clone)]
 pub struct RunContext {
-    pub target: Target,
-    pub server: ServerProcess,
+    /// The replicas of the broker: at least one.
+    pub targets: Vec<Target>,
+    pub server: Servers,
+    pub store: Servers,
     pub seconds: Duration,
     pub warm_up: Duration,
     pub size: usize,
@@ -56,10 +58,15 @@ pub struct RunContext {
 }
 
 impl RunContext {
+    /// The replica that serves what is no connection of a fleet.
+    pub fn target(&self) -> &Target {
+        &self.targets[0]
+    }
+
     /// A fleet for up to `connections`, with the protocol of the messages registered.
     pub fn fleet(&self, connections: usize) -> Result<Fleet> {
         process::allow_connections(connections + 1)?;
-        let mut fleet = Fleet::new(self.target.clone(), self.stall)?;
+        let mut fleet = Fleet::new(self.targets.clone(), self.stall)?;
         let admin = fleet.open(vec![ClientSpec::named(self.name("admin", 0))], 1, &mut NoWorkload)?;
         let protocol = |_| messages::protocol(messages::PROTOCOL, "1.0.0");
         calls::run(&mut fleet, admin[0], "register_protocol", 1, 1, protocol)?;
@@ -119,7 +126,7 @@ fn measure<W: MeasuredWorkload>(fleet: &mut Fleet, bench: &RunContext, workload:
     workload.start(now, fleet.outbox())?;
     fleet.run_for(bench.warm_up, "warming up", workload)?;
     workload.begin();
-    let meter = MeasurementStart::start(fleet, bench.server)?;
+    let meter = MeasurementStart::start(fleet, bench)?;
     fleet.run_for(bench.seconds, "measuring", workload)?;
     let span = meter.stop(fleet)?;
     workload.stop();
@@ -130,34 +137,33 @@ fn measure<W: MeasuredWorkload>(fleet: &mut Fleet, bench: &RunContext, workload:
 }
 
 /// The readings at the start of a measurement.
-struct MeasurementStart {
-    server: ServerProcess,
+struct MeasurementStart<'a> {
+    bench: &'a RunContext,
     at: Nanos,
     server_cpu: Option<Duration>,
+    store_cpu: Option<Duration>,
     own_cpu: Duration,
 }
 
-impl MeasurementStart {
-    fn start(fleet: &Fleet, server: ServerProcess) -> Result<Self> {
+impl<'a> MeasurementStart<'a> {
+    fn start(fleet: &Fleet, bench: &'a RunContext) -> Result<Self> {
         Ok(Self {
-            server,
+            bench,
             at: fleet.now(),
-            server_cpu: server.cpu()?,
+            server_cpu: bench.server.cpu()?,
+            store_cpu: bench.store.cpu()?,
             own_cpu: process::own_cpu(),
         })
     }
 
     fn stop(&self, fleet: &Fleet) -> Result<Measurement> {
-        let server_cpu = self
-            .server
-            .cpu()?
-            .zip(self.server_cpu)
-            .map(|(end, start)| end.saturating_sub(start));
+        let since = |end: Option<Duration>, start| end.zip(start).map(|(end, start)| end.saturating_sub(start));
         Ok(Measurement {
             time: Duration::from_nanos(fleet.now() - self.at),
-            server_cpu,
+            server_cpu: since(self.bench.server.cpu()?, self.server_cpu),
+            store_cpu: since(self.bench.store.cpu()?, self.store_cpu),
             own_cpu: process::own_cpu().saturating_sub(self.own_cpu),
-            resident_kib: self.server.resident_kib()?,
+            resident_kib: self.bench.server.resident_kib()?,
         })
     }
 }
@@ -166,6 +172,7 @@ impl MeasurementStart {
 pub struct Measurement {
     time: Duration,
     server_cpu: Option<Duration>,
+    store_cpu: Option<Duration>,
     own_cpu: Duration,
     resident_kib: Option<u64>,
 }
@@ -183,11 +190,16 @@ impl Measurement {
         self.server_cpu.map(|cpu| micros_per(cpu, count))
     }
 
+    fn store_cpu_us_per(&self, count: u64) -> Option<f64> {
+        self.store_cpu.map(|cpu| micros_per(cpu, count))
+    }
+
     /// Adds the cost of a message on both sides. A generator near one core limits the result itself.
     fn costs(&self, report: &mut Report, count: u64) {
         report.add_if_known("server_cpu_us_per_message", self.server_cpu_us_per(count));
         report.add_if_known("server_cores", self.server_cores());
         report.add_if_known("server_resident_kib", self.resident_kib);
+        report.add_if_known("store_cpu_us_per_message", self.store_cpu_us_per(count));
         report.add("generator_cpu_us_per_message", micros_per(self.own_cpu, count));
         report.add("generator_cores", self.own_cpu.as_secs_f64() / self.time.as_secs_f64());
     }

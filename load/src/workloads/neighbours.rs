@@ -79,7 +79,7 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     let (quiet_key, _quiet) = source.quiet()?;
     let of_key = |key: &str| -> Result<RunContext> {
         Ok(RunContext {
-            target: bench.target.with(&[("X-API-Key", key)])?,
+            targets: vec![bench.target().with(&[("X-API-Key", key)])?],
             ..bench.clone()
         })
     };
@@ -150,7 +150,7 @@ impl ProjectSource {
             LoadError::Arguments("an admin key is needed, or the keys of two projects: see --help".into())
         })?;
         Ok(Self::Made {
-            admin: AdminClient::new(bench.target.address, key),
+            admin: AdminClient::new(bench.target().address, key),
             tag: messages::fresh_tag(),
             rate_limit: options.rate_limit,
         })

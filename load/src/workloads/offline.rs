@@ -118,13 +118,13 @@ pub fn measure_absence(bench: &RunContext, plan: &AbsencePlan) -> Result<Absence
     fleet.idle_for(DISCONNECT_NOTICE)?;
     offline.senders = bench.log_in(&mut fleet, "away-from", plan.senders, |role| role)?;
 
-    let enqueue = MeasurementStart::start(&fleet, bench.server)?;
+    let enqueue = MeasurementStart::start(&fleet, bench)?;
     offline.start(plan.window, &mut fleet);
     fleet.run_until("queueing messages", &mut offline, |offline| offline.answers == total)?;
     let enqueue = enqueue.stop(&fleet)?;
 
     fleet.take_login_latencies();
-    let drain = MeasurementStart::start(&fleet, bench.server)?;
+    let drain = MeasurementStart::start(&fleet, bench)?;
     offline.first_back = Some(fleet.next_connection());
     fleet.open(offline.roles(plan.push), plan.at_once, &mut offline)?;
     match fleet.run_until("draining queues", &mut offline, |offline| offline.delivered == total) {

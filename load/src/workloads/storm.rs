@@ -49,6 +49,7 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
         "server_cpu_us_per_login",
         absence.drain.server_cpu_us_per(absence.total),
     );
+    report.add_if_known("store_cpu_us_per_login", absence.drain.store_cpu_us_per(absence.total));
     report.add_if_known("server_resident_kib", absence.drain.resident_kib);
     absence.offline.verdict(&mut report);
     Ok(report)

@@ -10,8 +10,9 @@ use crate::fake::{self, Defect};
 
 fn bench(defect: Defect) -> RunContext {
     RunContext {
-        target: Target::parse(&fake::start(defect), &[]).unwrap(),
-        server: ServerProcess::new(None).unwrap(),
+        targets: vec![Target::parse(&fake::start(defect), &[]).unwrap()],
+        server: Servers::default(),
+        store: Servers::default(),
         seconds: Duration::from_millis(150),
         warm_up: Duration::from_millis(20),
         size: 400,
@@ -110,7 +111,7 @@ fn a_stalled_server_ends_the_run() {
 #[test]
 fn an_unreachable_server_is_an_error() {
     let mut bench = bench(Defect::None);
-    bench.target = Target::parse("ws://127.0.0.1:1/ws", &[]).unwrap();
+    bench.targets = vec![Target::parse("ws://127.0.0.1:1/ws", &[]).unwrap()];
     let error = direct::run(&bench, &options("")).err().unwrap();
     assert!(matches!(error, LoadError::Connect { .. }), "{error}");
 }
