@@ -376,6 +376,34 @@ mod tests {
     }
 
     #[test]
+    fn the_bounds_of_an_operation_are_filled() {
+        let names = |len: usize| (0..len).map(|at| format!("n{at}")).collect::<Vec<_>>();
+        let paths = |len: usize| names(len).iter().map(|name| format!("/{name}")).collect::<Vec<_>>();
+        let by = |len: usize| "\u{1f980}".repeat(len);
+        for (largest, larger) in [
+            (
+                json!({"op": "split", "path": "/a", "to": names(8), "by": by(16)}),
+                json!({"op": "split", "path": "/a", "to": names(9), "by": by(16)}),
+            ),
+            (
+                json!({"op": "join", "path": paths(8), "to": "a", "by": by(16)}),
+                json!({"op": "join", "path": paths(9), "to": "a", "by": by(16)}),
+            ),
+            (
+                json!({"op": "join", "path": paths(2), "to": "a", "by": by(16)}),
+                json!({"op": "join", "path": paths(2), "to": "a", "by": by(17)}),
+            ),
+            (
+                json!({"op": "scale", "path": "/a", "multiply": 1_000_000_000, "divide": 1_000_000_000}),
+                json!({"op": "scale", "path": "/a", "multiply": 1_000_000_001, "divide": 1_000_000_000}),
+            ),
+        ] {
+            assert_eq!(parse(&json!([largest])).map(|read| read.len()), Ok(1), "{largest}");
+            assert!(parse(&json!([larger])).is_err(), "{larger}");
+        }
+    }
+
+    #[test]
     fn what_is_no_operation_is_refused_with_its_index() {
         for (bad, reason) in [
             (json!({"op": "rename", "path": "/a"}), "to"),
