@@ -7,6 +7,7 @@ mod budget;
 mod capabilities;
 mod error;
 mod event;
+pub mod id_map;
 mod ids;
 mod key;
 mod lens;

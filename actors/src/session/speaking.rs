@@ -223,7 +223,7 @@ impl Speaking {
         attempt
     }
 
-    /// Transforms a message and keeps the form for its next delivery. The error is the note of the dead letter.
+    /// Transforms a message and keeps the form of a broadcast for its other recipients. The error is the note of the dead letter.
     async fn make(
         &self,
         plan: Arc<Plan>,
@@ -270,7 +270,9 @@ impl Speaking {
         }
         let (form, spent) = made?;
         *work += spent;
-        FORMS.keep(sent.id, sent.body().len(), Arc::clone(&form));
+        if sent.recipient.is_none() {
+            FORMS.keep(sent.id, sent.body().len(), Arc::clone(&form));
+        }
         Ok(form)
     }
 }

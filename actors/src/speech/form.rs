@@ -153,3 +153,27 @@ impl Form {
         Some(made)
     }
 }
+
+#[cfg(test)]
+impl Form {
+    /// A form with a payload of this length.
+    pub fn fixture(plan: &Arc<Plan>, payload_len: usize) -> Arc<Self> {
+        let version = semver::Version::new(1, 0, 0);
+        let transformation = Arc::new(Transformed::new(
+            version.clone(),
+            version,
+            Vec::new(),
+            Vec::new(),
+            false,
+        ));
+        Arc::new(Self {
+            plan: Arc::clone(plan),
+            has_complement: false,
+            payload: " ".repeat(payload_len),
+            transformed: String::new(),
+            kept: Arc::clone(&transformation),
+            transformation,
+            broadcast: OnceLock::new(),
+        })
+    }
+}

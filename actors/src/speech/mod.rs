@@ -99,7 +99,12 @@ impl Passage {
             Speech::Refused => return Self::Unreadable,
             Speech::By(plan) => plan,
         };
-        if let Some(form) = FORMS.find(message.id, &plan, wants_complement(capabilities)) {
+        let wants_complement = wants_complement(capabilities);
+        let kept = match message.recipient {
+            Some(_) => FORMS.take(message.id, &plan, wants_complement),
+            None => FORMS.find(message.id, &plan, wants_complement),
+        };
+        if let Some(form) = kept {
             return Self::Kept(form);
         }
         if message.transform_headers().transform == TransformRule::Never {

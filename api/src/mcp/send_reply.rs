@@ -177,7 +177,7 @@ impl SendReply {
             ..
         } = routed.result;
         let says_more =
-            self.is_broadcast || status.is_some() || routed.outcome.is_some() || routed.transforms.is_some();
+            self.is_broadcast || status.is_some() || routed.outcome.is_some() || routed.result.transforms.is_some();
         let at_ms = delivered_at_ms.filter(|_| !says_more && routed.result.delivered > 0)?;
         Some((at_ms, (!self.is_cross_project).then_some(queue_len)))
     }

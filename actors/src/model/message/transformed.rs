@@ -118,10 +118,7 @@ mod tests {
     #[test]
     fn the_stored_form_is_read_back() {
         for kept in [transformed(&[], &[]), transformed(&["/a\"", "/b/*"], &["/c"])] {
-            assert_eq!(
-                Transformed::from_text(kept.to_text().as_bytes()).as_ref(),
-                Some(&*kept)
-            );
+            assert_eq!(Transformed::from_text(kept.to_text().as_bytes()).as_ref(), Some(&*kept));
             let shown = kept.for_other_project();
             assert_eq!(Transformed::from_text(shown.to_text().as_bytes()), Some(shown));
         }

@@ -14,7 +14,7 @@ mod desk;
 pub mod entry;
 pub mod event_log;
 mod expiries;
-pub mod id_map;
+pub use crate::model::id_map;
 mod idempotency;
 mod inbox;
 pub mod journal;
