@@ -23,7 +23,6 @@ mod forwarding;
 mod framing;
 pub mod handshake;
 pub mod interactive;
-mod last_answer;
 mod legacy;
 mod limits;
 pub mod lines;

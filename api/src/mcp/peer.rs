@@ -30,7 +30,6 @@ use super::{
     context::PeerContext,
     dispatch,
     exposure::Exposure,
-    last_answer::LastAnswer,
     outbox::{ANSWER_BYTES_MAX, Outbox},
     read_batch::{Deferred, ReadBatch, RoutedBatch},
     reply::{AnswerBatch, ReplyRoute, ReplyTo, server_info_text},
@@ -67,8 +66,8 @@ pub struct Peer {
     read_busy_ms: Option<u64>,
     /// The place among the waiters of the project, while it has used its slice of the worker.
     slice_waiter: Rc<SliceWaiter>,
-    /// The answer to the last direct message.
-    last_answer: LastAnswer,
+    /// A buffer for the object in an answer.
+    object: Vec<u8>,
 }
 
 /// What became of a frame.
@@ -125,7 +124,7 @@ impl Peer {
             busy_since_ms: clock::mono_ms(),
             read_busy_ms: None,
             slice_waiter: Rc::default(),
-            last_answer: LastAnswer::default(),
+            object: Vec::new(),
         }
     }
 
@@ -427,7 +426,7 @@ impl Peer {
             let Some(mut reply) = reply else { continue };
             reply.release_slot();
             match answer {
-                Ok(routed) => answer_send(&self.context, reply, routed, &mut self.last_answer),
+                Ok(routed) => answer_send(&self.context, reply, routed, &mut self.object),
                 Err(error) => self.context.refuse(&reply.to, &error),
             }
         }
@@ -544,7 +543,7 @@ impl Peer {
 
     /// Frees the buffers of an idle connection.
     pub fn shrink_buffers(&mut self) {
-        self.last_answer = LastAnswer::default();
+        self.object = Vec::new();
         self.context.prepared.borrow_mut().shrink_to_fit();
         self.batch.routed.shrink_to_fit();
     }

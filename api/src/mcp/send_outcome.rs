@@ -4,22 +4,22 @@ use std::{rc::Rc, sync::Arc};
 
 use actors::{model::BrokerError, project::CrossProjectSend, router::Routed};
 
-use super::{
-    calls::ShutdownBehaviour, context::PeerContext, last_answer::LastAnswer, send_reply::SendReply, tasks::Task,
-};
+use super::{calls::ShutdownBehaviour, context::PeerContext, send_reply::SendReply, tasks::Task};
+use common::json::frame::JsonText;
 
-/// Answers the sender of an accepted message, now or once it has the status that the sender waits for.
-pub fn answer_send(context: &Rc<PeerContext>, reply: SendReply, routed: Routed, last: &mut LastAnswer) {
+/// Answers the sender of an accepted message, now or once it has the status that the sender waits for. `object` is a
+/// buffer.
+pub fn answer_send(context: &Rc<PeerContext>, reply: SendReply, routed: Routed, object: &mut Vec<u8>) {
     if reply.is_complete(&routed) {
         reply
             .to
-            .result(&context.outbox, reply.result(last, &context.project, &routed));
+            .result(&context.outbox, reply.result(object, &context.project, &routed));
     } else if reply.may_wait()
         && let Some(task) = context.become_task(&reply.to)
     {
         run_as_task(context, &task, reply, routed);
     } else {
-        let so_far = reply.result(last, &context.project, &routed).to_vec();
+        let so_far = reply.result(object, &context.project, &routed).into_bytes();
         let (to, context) = (reply.to.clone(), Rc::clone(context));
         let calls = Rc::clone(&context.calls);
         let waiting = async move { await_outcome(&context, &reply, routed).await };
@@ -42,8 +42,8 @@ pub fn send_cross_project(context: &Rc<PeerContext>, send: CrossProjectSend, mut
             Ok(routed) => routed,
             Err(error) => return context.refuse(&reply.to, &error),
         };
-        let mut last = LastAnswer::default();
-        let so_far = reply.result(&mut last, &context.project, &routed);
+        let mut object = Vec::new();
+        let so_far = reply.result(&mut object, &context.project, &routed);
         if reply.is_complete(&routed) {
             reply.to.result(&context.outbox, so_far);
         } else if reply.may_wait()
@@ -51,7 +51,7 @@ pub fn send_cross_project(context: &Rc<PeerContext>, send: CrossProjectSend, mut
         {
             run_as_task(&context, &task, reply, routed);
         } else {
-            context.calls.answer_on_shutdown(&reply.to, so_far.to_vec());
+            context.calls.answer_on_shutdown(&reply.to, so_far.into_bytes());
             await_outcome(&context, &reply, routed).await;
         }
     });
@@ -70,7 +70,7 @@ fn run_as_task(context: &PeerContext, task: &Arc<Task>, reply: SendReply, routed
 /// Waits for the status that the sender asked for, and answers.
 async fn await_outcome(context: &PeerContext, reply: &SendReply, routed: Routed) {
     let routed = reply.await_outcome(&context.project, routed).await;
-    let mut last = LastAnswer::default();
-    let result = reply.result(&mut last, &context.project, &routed);
+    let mut object = Vec::new();
+    let result = reply.result(&mut object, &context.project, &routed);
     reply.to.result(&context.outbox, result);
 }

@@ -6,12 +6,10 @@ use actors::{
     project::{PreparedSend, ProjectHandle},
     router::Routed,
     session::Member,
-    storage::SendResult,
 };
 
 use super::{
     calls::Share,
-    last_answer::{DeliveredAtOnce, LastAnswer},
     reply::{CallResult, ReplyTo, ToolResult, UnreadCount},
 };
 use crate::verbs::sending::{self, WaitGoal};
@@ -145,41 +143,16 @@ impl SendReply {
         }
     }
 
-    /// The result for the sender, as JSON text.
-    pub fn result<'a>(&self, last: &'a mut LastAnswer, project: &ProjectHandle, routed: &Routed) -> &'a [u8] {
-        let unread = self.sender.shared.waiting();
-        let modern = self.to.modern;
-        let says = self
-            .delivered_at_once(routed)
-            .map(|(at_ms, queue_len)| DeliveredAtOnce {
-                at_ms,
-                queue_len,
-                unread,
-                modern,
-            });
-        last.next(routed.result.message, says, |object| {
-            self.write_object(object, project, routed);
-            CallResult {
-                modern,
-                object,
-                is_error: false,
-                unread: UnreadCount::Of(unread),
-            }
-        })
-    }
-
-    /// When a direct message was delivered, and how many wait for its recipient, if that is all that there is to say of it.
-    fn delivered_at_once(&self, routed: &Routed) -> Option<(u64, Option<usize>)> {
-        let SendResult {
-            queue_len,
-            delivered_at_ms,
-            status,
-            ..
-        } = routed.result;
-        let says_more =
-            self.is_broadcast || status.is_some() || routed.outcome.is_some() || routed.result.transforms.is_some();
-        let at_ms = delivered_at_ms.filter(|_| !says_more && routed.result.delivered > 0)?;
-        Some((at_ms, (!self.is_cross_project).then_some(queue_len)))
+    /// The result for the sender; `object` is a buffer for the object in it.
+    pub fn result<'a>(&self, object: &'a mut Vec<u8>, project: &ProjectHandle, routed: &Routed) -> CallResult<'a> {
+        object.clear();
+        self.write_object(object, project, routed);
+        CallResult {
+            modern: self.to.modern,
+            object,
+            is_error: false,
+            unread: UnreadCount::Of(self.sender.shared.waiting()),
+        }
     }
 }
 
