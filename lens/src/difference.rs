@@ -13,7 +13,7 @@ use crate::{
 /// The largest complement, in bytes.
 const COMPLEMENT_LEN_MAX: usize = 16 * 1024;
 /// Work of comparing two values, in nanoseconds of the slowest case measured.
-const COMPARE: usize = 40;
+const COMPARE: usize = 60;
 
 /// The comparison of a payload with what the way back gives.
 #[derive(Debug, Default)]
@@ -39,7 +39,9 @@ impl Difference {
             entries: wants_complement.then(String::new),
             ..Self::default()
         };
-        difference.compare(&mut Node::of(payload), back, wants_complement, DEPTH_MAX, work)?;
+        let mut was = Node::of(payload);
+        was.read_payload(work)?;
+        difference.compare(&mut was, back, wants_complement, DEPTH_MAX, work)?;
         Ok(difference)
     }
 

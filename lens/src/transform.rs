@@ -102,6 +102,7 @@ pub(crate) fn transform<'a>(
         restored: request.len_max,
     };
     let mut node = Node::of(request.payload);
+    node.read_payload(work)?;
     if node.members(work)?.is_none() {
         return Err(TransformError::NotJson);
     }

@@ -19,7 +19,7 @@ use crate::{
 const PAIRS_MAX: usize = 10_000;
 
 /// Work of finding a name, in nanoseconds of the slowest case measured.
-const NAME: usize = 50;
+const NAME: usize = 80;
 
 /// What to do with undeclared members, for each place of a schema where that is a question.
 #[derive(Debug, Default)]

@@ -6,7 +6,9 @@ use super::{Catalog, WorkBudget};
 use crate::model::{TransformFailure, TransformReason};
 
 /// Work of one transformation, and as much again for the check of its result, in nanoseconds of the slowest case: together
-/// as long as a worker may be busy with it.
+/// as long as a worker may be busy with it. Measured in an optimized build: payloads that spend the first half take 2 to 9 ms
+/// of a processor (`measure_the_most_expensive_transformations` of the crate `lens`). A broadcast shares the budget of its
+/// send, 20 ms, among all versions of its recipients; the forms for which nothing is left are made at their deliveries.
 const TRANSFORM_WORK_MAX: u64 = 10_000_000;
 
 impl Catalog {

@@ -1,5 +1,6 @@
 //! Tests of the crate as its callers use it.
 
+mod measurements;
 mod operations;
 mod random;
 mod rules;
