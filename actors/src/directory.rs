@@ -345,6 +345,7 @@ impl Directory {
                     by_path.add(plan, wants_complement(&record.capabilities));
                     audience.push(Arc::clone(member));
                 }
+                Some(Speech::NotCompiled(_)) => failed.push(record.id),
                 Some(Speech::Refused) => {
                     skipped += 1;
                     without_path = without_path.or_else(|| wanted.declared_by(member));

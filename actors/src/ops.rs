@@ -86,7 +86,8 @@ impl<A: Actor<Context = Context<A>>> OrderedOps<A> {
     }
 }
 
-fn poll_once<O: Future + Unpin>(op: &mut O) -> Poll<O::Output> {
+/// Polls an operation where it begins.
+pub(crate) fn poll_once<O: Future + Unpin>(op: &mut O) -> Poll<O::Output> {
     Pin::new(op).poll(&mut TaskContext::from_waker(Waker::noop()))
 }
 

@@ -97,6 +97,10 @@ fn transform_detail(failure: &TransformFailure) -> Value {
     let mut detail = match &failure.reason {
         TransformReason::Fails(error) => json!(error),
         TransformReason::Loses(places) => json!({"reason": "would_lose", "loss": places}),
+        TransformReason::NotCompiled(lens) => {
+            let [from, to] = &**lens;
+            json!({"reason": "lens_not_compiled", "lens": {"from": from, "to": to}})
+        }
     };
     detail["from"] = json!(failure.from);
     detail["to"] = json!(failure.to);

@@ -51,6 +51,8 @@ pub enum TransformReason {
     Fails(TransformError),
     /// It would lose these places, and its sender demands a transformation without loss.
     Loses(Places),
+    /// The lens between these versions is on the way, and this broker cannot compile it.
+    NotCompiled(Box<[Version; 2]>),
 }
 
 impl fmt::Display for TransformFailure {
@@ -62,6 +64,13 @@ impl fmt::Display for TransformFailure {
         )?;
         match &self.reason {
             TransformReason::Fails(error) => write!(f, "{error}"),
+            TransformReason::NotCompiled(lens) => {
+                let [from, to] = &**lens;
+                write!(
+                    f,
+                    "this broker cannot compile the lens from {from} to {to}: replace the lens"
+                )
+            }
             TransformReason::Loses(places) => {
                 let shown: Vec<_> = places.iter().map(|place| format!("`{place}`")).collect();
                 let more = if places.more() { " and more" } else { "" };

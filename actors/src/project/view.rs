@@ -81,10 +81,6 @@ impl SpokenProject for View {
         self.directory.upgrade()?.by_id(session)
     }
 
-    fn answers_at_once(&self) -> bool {
-        self.store.is_synchronous() && !self.store.is_shared()
-    }
-
     fn is_shared(&self) -> bool {
         self.store.is_shared()
     }

@@ -239,6 +239,17 @@ impl Catalog {
         self.0.expected_lenses.until_zero().await
     }
 
+    /// Whether changes of lenses are announced that are not in the catalog.
+    pub(crate) fn expects_lenses(&self) -> bool {
+        !self.0.expected_lenses.is_zero()
+    }
+
+    /// Whether a protocol has lenses. One look-up, where some protocol has.
+    #[must_use]
+    pub fn has_lenses_of(&self, name: &str) -> bool {
+        self.has_lenses() && self.0.index.read().lenses.contains_key(name)
+    }
+
     fn note_lenses(&self, index: &CatalogIndex) {
         let has_lenses = !index.lenses.is_empty() || !self.0.expected_lenses.is_zero();
         self.0.has_lenses.store(has_lenses, Ordering::Relaxed);
@@ -263,7 +274,7 @@ impl Catalog {
     pub fn set_lenses(&self, name: &ProtocolName, lenses: Lenses) {
         let mut index = self.0.index.write();
         let len = lenses.bytes_len();
-        let before = if lenses.registered().is_empty() {
+        let before = if lenses.is_empty() {
             index.lenses.remove(name)
         } else {
             index.lenses.insert(name.clone(), Arc::new(lenses))

@@ -7,9 +7,9 @@ use semver::Version;
 use tokio::sync::Mutex;
 
 use super::{
-    catalog::Catalog,
+    catalog::{Catalog, Protocol},
     large_work::LargeWork,
-    lenses::{Lenses, RegisteredLens},
+    lenses::{BrokenLens, Lenses, RegisteredLens},
     messages::{LensChange, LensChanged, Refresh},
 };
 use crate::{
@@ -129,7 +129,7 @@ impl LensKeeper {
         let Some((known, records)) = self.changed(name, records) else {
             return Ok(());
         };
-        let mut lenses = Vec::with_capacity(records.len());
+        let (mut lenses, mut broken) = (Vec::with_capacity(records.len()), Vec::new());
         for record in records {
             if let Some(unchanged) = unchanged(known.as_deref(), &record) {
                 lenses.push(unchanged);
@@ -137,10 +137,13 @@ impl LensKeeper {
             }
             // One by one, so that other projects have a turn after each.
             let catalog = Arc::clone(&self.catalog);
-            let compiled = self.compiling.run(move || compile_stored(&catalog, &record)).await;
-            lenses.extend(compiled.map_err(|error| StoreError::Unreachable(error.to_string()))?);
+            let compiled = self.compiling.run(move || compile_stored(&catalog, record)).await;
+            match compiled.map_err(|error| StoreError::Unreachable(error.to_string()))? {
+                Ok(lens) => lenses.push(lens),
+                Err(lens) => broken.push(lens),
+            }
         }
-        self.catalog.set_lenses(name, Lenses::new(lenses));
+        self.catalog.set_lenses(name, Lenses::new(lenses).with_broken(broken));
         Ok(())
     }
 
@@ -162,15 +165,24 @@ impl LensKeeper {
         records: Vec<Arc<LensRecord>>,
     ) -> Option<(Option<Arc<Lenses>>, Vec<Arc<LensRecord>>)> {
         let known = self.catalog.lenses(name.as_str());
-        let is_same = known.as_ref().map_or(records.is_empty(), |known| known.are(&records));
+        let has_versions = |record: &LensRecord| versions_of(&self.catalog, record).is_ok();
+        let is_same = known
+            .as_ref()
+            .map_or(records.is_empty(), |known| known.are(&records, has_versions));
         (!is_same).then_some((known, records))
     }
 }
 
 /// Compiles stored lenses of one protocol. Takes those of `known` that are the same.
 fn compile(catalog: &Catalog, known: Option<&Lenses>, records: Vec<Arc<LensRecord>>) -> Lenses {
-    let compile = |record| unchanged(known, &record).or_else(|| compile_stored(catalog, &record));
-    Lenses::new(records.into_iter().filter_map(compile).collect())
+    let (mut lenses, mut broken) = (Vec::with_capacity(records.len()), Vec::new());
+    for record in records {
+        match unchanged(known, &record).map_or_else(|| compile_stored(catalog, record), Ok) {
+            Ok(lens) => lenses.push(lens),
+            Err(lens) => broken.push(lens),
+        }
+    }
+    Lenses::new(lenses).with_broken(broken)
 }
 
 /// The lens of `known` that has this record.
@@ -179,22 +191,28 @@ fn unchanged(known: Option<&Lenses>, record: &Arc<LensRecord>) -> Option<Registe
     (known.record == *record).then(|| known.clone())
 }
 
-/// Compiles a stored lens. One that does not compile is logged and ignored.
-fn compile_stored(catalog: &Catalog, record: &Arc<LensRecord>) -> Option<RegisteredLens> {
-    let compiled = compile_one(catalog, record).inspect_err(|error| {
-        let LensRecord { name, from, to, .. } = &**record;
-        tracing::error!(%name, %from, %to, error, "a stored lens does not compile and is ignored");
-    });
-    compiled.ok()
+/// Compiles a stored lens. One that does not compile is logged, and leads nowhere: the others are used.
+fn compile_stored(catalog: &Catalog, record: Arc<LensRecord>) -> Result<RegisteredLens, BrokenLens> {
+    compile_one(catalog, &record).map_err(|error| {
+        let LensRecord { name, from, to, .. } = &*record;
+        tracing::error!(%name, %from, %to, error, "a stored lens does not compile and is not used: replace it");
+        let has_versions = versions_of(catalog, &record).is_ok();
+        BrokenLens { record, has_versions }
+    })
 }
 
-/// Compiles a lens that was checked when it was registered.
-fn compile_one(catalog: &Catalog, record: &Arc<LensRecord>) -> Result<RegisteredLens, String> {
+/// The versions between which a lens leads.
+fn versions_of(catalog: &Catalog, record: &LensRecord) -> Result<[Arc<Protocol>; 2], String> {
     let version = |version: &Version| {
         let protocol = catalog.get(record.name.as_str(), &version.to_string());
         protocol.ok_or_else(|| format!("version {version} is not registered"))
     };
-    let (source, target) = (version(&record.from)?, version(&record.to)?);
+    Ok([version(&record.from)?, version(&record.to)?])
+}
+
+/// Compiles a lens that was checked when it was registered.
+fn compile_one(catalog: &Catalog, record: &Arc<LensRecord>) -> Result<RegisteredLens, String> {
+    let [source, target] = versions_of(catalog, record)?;
     let compiled = Lens::parse(&record.ops)
         .and_then(|lens| lens.compile(&source.record.schema, &target.record.schema, record.direction));
     Ok(RegisteredLens {

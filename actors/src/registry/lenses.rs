@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use lens::{Edge, Plan};
+use lens::{Direction, Edge, Plan};
 use semver::Version;
 
 use crate::{locked::Locked, model::LensRecord};
@@ -41,10 +41,19 @@ struct Plans {
     by_path: HashMap<Vec<Version>, Arc<Plan>>,
 }
 
+/// A stored lens that does not compile in this build.
+#[derive(Debug)]
+pub(super) struct BrokenLens {
+    pub record: Arc<LensRecord>,
+    /// Both of its versions are in the catalog. Otherwise it may compile once they are.
+    pub has_versions: bool,
+}
+
 /// The lenses between the versions of one protocol. They never change: with a change of a lens the catalog gets new ones.
 #[derive(Debug, Default)]
 pub struct Lenses {
     registered: Vec<RegisteredLens>,
+    broken: Vec<BrokenLens>,
     /// Approximate bytes of the lenses.
     bytes_len: usize,
     edges: Vec<Edge>,
@@ -66,14 +75,73 @@ impl Lenses {
             edges: registered.iter().map(edge).collect(),
             bytes_len: registered.iter().map(RegisteredLens::bytes_len).sum(),
             registered,
+            broken: Vec::new(),
             plans: Locked::default(),
         }
     }
 
-    /// Whether these are the lenses with these records.
-    pub(super) fn are(&self, records: &[Arc<LensRecord>]) -> bool {
-        let own = self.registered.iter().map(|lens| &lens.record);
-        self.registered.len() == records.len() && own.zip(records).all(|(own, record)| own == record)
+    /// With stored lenses that do not compile.
+    pub(super) fn with_broken(self, broken: Vec<BrokenLens>) -> Self {
+        Self { broken, ..self }
+    }
+
+    /// Whether no lens is stored.
+    pub(super) fn is_empty(&self) -> bool {
+        self.registered.is_empty() && self.broken.is_empty()
+    }
+
+    /// Whether these are the lenses with these records. `has_versions` says whether a lens might compile now.
+    pub(super) fn are(&self, records: &[Arc<LensRecord>], has_versions: impl Fn(&LensRecord) -> bool) -> bool {
+        let is_broken = |record: &Arc<LensRecord>| {
+            self.broken
+                .iter()
+                .any(|own| own.record == *record && (own.has_versions || !has_versions(record)))
+        };
+        let is_known = |record: &Arc<LensRecord>| {
+            let own = self.of_pair(&record.from, &record.to);
+            own.is_some_and(|own| own.record == *record) || is_broken(record)
+        };
+        self.registered.len() + self.broken.len() == records.len() && records.iter().all(is_known)
+    }
+
+    /// The first lens that does not compile on a way from a version to one of the declared ones, and that one.
+    #[must_use]
+    pub fn broken_between<'a>(
+        &'a self,
+        from: &'a Version,
+        declared: &BTreeSet<Version>,
+    ) -> Option<(&'a LensRecord, &'a Version)> {
+        if self.broken.is_empty() {
+            return None;
+        }
+        let records = self.registered.iter().map(|lens| (&*lens.record, false));
+        let records: Vec<_> = records
+            .chain(self.broken.iter().map(|lens| (&*lens.record, true)))
+            .collect();
+        // The versions that are reached, each with the first broken lens on the way there.
+        let mut reached: Vec<(&Version, Option<&LensRecord>)> = vec![(from, None)];
+        let mut at = 0;
+        while let Some(&(version, broken)) = reached.get(at) {
+            at += 1;
+            if declared.iter().any(|own| own.cmp_precedence(version).is_eq()) {
+                return Some((broken?, version));
+            }
+            for (record, is_broken) in &records {
+                let ways = [
+                    (&record.from, &record.to, Direction::Forward),
+                    (&record.to, &record.from, Direction::Backward),
+                ];
+                for (here, there, way) in ways {
+                    let is_new = here.cmp_precedence(version).is_eq()
+                        && record.direction.includes(way)
+                        && !reached.iter().any(|(known, _)| known.cmp_precedence(there).is_eq());
+                    if is_new {
+                        reached.push((there, broken.or(is_broken.then_some(*record))));
+                    }
+                }
+            }
+        }
+        None
     }
 
     /// Approximate bytes of the lenses.

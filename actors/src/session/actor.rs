@@ -5,9 +5,11 @@
 
 mod caller;
 mod handlers;
+mod leased;
 mod owning;
 mod pushing;
 mod receiving;
+mod translating;
 mod wake_timer;
 mod waking;
 
@@ -19,6 +21,7 @@ use actix::{
 use tokio::sync::oneshot;
 
 use caller::Caller;
+use leased::Translations;
 use wake_timer::WakeTimer;
 
 use super::{
@@ -26,6 +29,7 @@ use super::{
     connections::Connections,
     ownership::{self, Ownership},
     push::Push,
+    read_budget::Growth,
     receives::Receives,
     state::{Effect, Event, State},
     waking::Waking,
@@ -73,8 +77,8 @@ pub struct Session {
     /// Operations of the store. Their results are handled in the order in which they were begun, so that each says
     /// something newer of the inbox than the one before.
     ops: OrderedOps<Session>,
-    /// Pushed deliveries whose messages are being put into the versions of the session.
-    translating: usize,
+    translations: Translations,
+    growth: Growth,
     /// Counts how often everything leased was released.
     releases: u64,
     /// The timer of the next [`Event::Ticked`].
@@ -144,7 +148,8 @@ impl Session {
             mail_waiter: None,
             wake_timer: None,
             ops: OrderedOps::default(),
-            translating: 0,
+            translations: Translations::default(),
+            growth: Growth::default(),
             releases: 0,
             timer: None,
             close_reason: CloseReason::Failed,
@@ -389,7 +394,7 @@ impl Supervised for Session {
         self.known_attachment = None;
         self.wake_timer = None;
         self.ops = OrderedOps::default();
-        self.translating = 0;
+        self.translations = Translations::default();
         self.timer = None;
         self.store.record(ProjectEvent::restarted(ActorKind::Session), now());
         self.apply_ownership(ownership::Event::Panicked, ctx);

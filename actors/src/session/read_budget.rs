@@ -3,6 +3,8 @@
 
 use std::{any::Any, future::Future, pin::Pin};
 
+use crate::{model::Message, storage::Delivery};
+
 /// Bytes of messages that may be read or pushed for one connection without a reservation, so that small messages do not
 /// touch the common budget.
 pub const UNRESERVED_BYTES_MAX: usize = 64 * 1024;
@@ -40,6 +42,42 @@ impl LeaseSizes {
         let many = next.map(|bytes| bytes.max(LEASE_BYTES_MAX));
         let few = (next.is_none() || has_news).then_some(UNRESERVED_BYTES_MAX);
         [many, next, few].into_iter().flatten()
+    }
+}
+
+/// How much larger messages are as they are delivered than as they were sent, after lenses have made them. A call leases
+/// so much less that its answer has room for all of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Growth {
+    percent: usize,
+}
+
+impl Default for Growth {
+    fn default() -> Self {
+        Self { percent: 100 }
+    }
+}
+
+impl Growth {
+    /// Bytes to lease, of messages as they were sent, for so many as they are delivered.
+    pub fn as_sent(self, bytes: usize) -> usize {
+        (bytes / self.percent)
+            .saturating_mul(100)
+            .saturating_add(bytes % self.percent * 100 / self.percent)
+    }
+
+    /// These messages are delivered; `has_rest` says that others had no room.
+    pub fn note(&mut self, deliveries: &[Delivery], has_rest: bool) {
+        if !has_rest && self.percent == 100 {
+            return;
+        }
+        let len = |of: fn(&Message) -> &Message| {
+            let lens = deliveries.iter().map(|delivery| of(&delivery.message).body().len());
+            lens.sum::<usize>().max(1)
+        };
+        let percent = len(|message| message) * 100 / len(Message::as_sent);
+        let least = if has_rest { self.percent } else { 100 };
+        self.percent = percent.max(least);
     }
 }
 
@@ -92,6 +130,16 @@ impl ReadBudget for UnboundedReads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_leases_less_where_messages_grow() {
+        assert_eq!(Growth::default().as_sent(1000), 1000);
+        assert_eq!(Growth { percent: 250 }.as_sent(1000), 400);
+        assert_eq!(Growth { percent: 300 }.as_sent(1001), 333);
+        let mut growth = Growth { percent: 250 };
+        growth.note(&[], false);
+        assert_eq!(growth.as_sent(1000), 1000);
+    }
 
     #[test]
     fn leases_are_large_from_when_one_ends_for_lack_of_bytes_until_nothing_waits() {

@@ -11,6 +11,8 @@ use crate::{
 
 /// Calls that may wait for one session.
 pub(super) const WAITERS_MAX: usize = 32;
+/// How often a call that does not wait leases again because lenses failed on all that it has leased.
+const READS_AGAIN_MAX: u32 = 32;
 /// Answered calls that a session remembers, so that a later call acknowledges what they returned or a cancellation
 /// releases it. What older ones returned stays leased until it is acknowledged by id or released.
 const RETURNED_CALLS_MAX: usize = 32;
@@ -42,6 +44,8 @@ pub(super) struct Waiter<C> {
     pub incarnation: u32,
     /// On the monotonic clock, in milliseconds; None for a call that does not wait.
     pub until_ms: Option<u64>,
+    /// How often it has leased again.
+    pub reads: u32,
     pub caller: C,
 }
 
@@ -65,6 +69,8 @@ pub(super) enum ReadOutcome {
     NeedsReservation(usize),
     /// The inbox is empty, and the call waits.
     Wait,
+    /// Lenses failed on all that was leased: the call leases the next messages.
+    Again,
     /// The call returns what was leased.
     Return,
 }
@@ -142,6 +148,7 @@ impl<C> Receives<C> {
             number: self.last_number,
             incarnation: self.incarnation,
             until_ms,
+            reads: 0,
             caller,
         }
     }
@@ -180,11 +187,14 @@ impl<C> Receives<C> {
         std::mem::take(&mut self.must_read_again)
     }
 
-    /// What becomes of a call for which the inbox was read with this result.
-    pub fn outcome_of_read(&self, waiter: &Waiter<C>, lease: &Lease) -> ReadOutcome {
+    /// What becomes of a call for which the inbox was read with this result. `has_failed` says that lenses failed on messages
+    /// that were leased.
+    pub fn outcome_of_read(&self, waiter: &Waiter<C>, lease: &Lease, has_failed: bool) -> ReadOutcome {
         let is_empty = lease.deliveries.is_empty();
+        let may_lease_again = waiter.until_ms.is_none() && waiter.reads < READS_AGAIN_MAX;
         match lease.blocked_bytes {
             _ if waiter.incarnation != self.incarnation => ReadOutcome::TakenOver,
+            _ if is_empty && has_failed && may_lease_again => ReadOutcome::Again,
             Some(bytes) if is_empty => ReadOutcome::NeedsReservation(bytes),
             None if is_empty && waiter.until_ms.is_some() => ReadOutcome::Wait,
             _ => ReadOutcome::Return,

@@ -1,22 +1,25 @@
 //! Puts leased messages into the versions that their recipient declares, before they leave for its client.
+//!
+//! What cannot be decided now stays leased and is tried again: a release would count a delivery that never was.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::Duration,
 };
 
 use futures_util::future::BoxFuture;
 use lens::Plan;
 
-use super::Member;
+use super::{Connection, Member, ReadBudget, ReadReservation, UNRESERVED_BYTES_MAX};
 use crate::{
     clock::now,
-    locked::Locked,
-    model::{BrokerError, Message, MessageId, ProjectEvent, SessionId, Transformed},
-    registry::{Catalog, LargeWork, ON_WORKER_BYTES_MAX, WorkBudget},
+    model::{
+        BrokerError, Capabilities, Message, MessageId, ProjectEvent, SessionId, TransformFailure, TransformRule,
+        Transformed,
+    },
+    registry::{Catalog, LargeWork, Lenses, ON_WORKER_BYTES_MAX, WorkBudget},
     speech::{FORMS, Form, FormRequest, Passage, wants_complement},
-    storage::{Delivery, Lease, Op, Store, StoreError},
+    storage::{Delivery, Store, StoreError},
     trace::Attribute,
 };
 
@@ -24,17 +27,12 @@ use crate::{
 const WORK_PER_TURN: u64 = 2_000_000;
 /// How often the messages of a lease are transformed while the session changes what it declares.
 const TRIES_MAX: usize = 4;
-/// The pause before a lease fails whose versions cannot be known: it is tried again at once.
-const FAILURE_PAUSE: Duration = Duration::from_secs(1);
-
 /// The project of a session, as far as the versions of messages depend on it.
 pub(crate) trait SpokenProject: Send + Sync {
     fn catalog(&self) -> &Catalog;
     fn store(&self) -> &Arc<dyn Store>;
     /// The session as the directory has it now.
     fn member(&self, session: SessionId) -> Option<Arc<Member>>;
-    /// The store answers at once, and no other replica changes lenses.
-    fn answers_at_once(&self) -> bool;
     /// Other replicas change lenses.
     fn is_shared(&self) -> bool;
     /// Changes of other replicas were missed and are not read yet.
@@ -45,23 +43,52 @@ pub(crate) trait SpokenProject: Send + Sync {
     fn large_transforms(&self) -> &LargeWork;
 }
 
-/// The messages of a lease that are not delivered.
-#[derive(Debug, Default)]
-pub(crate) struct Unspoken {
+/// Leased messages that leave for their reader.
+#[derive(Default)]
+pub(crate) struct Spoken {
+    /// In their order, in the versions of the session.
+    pub deliveries: Vec<Delivery>,
     /// Those that could not be transformed, each with the reason.
     pub failed: Vec<(MessageId, String)>,
-    /// All of a lease that failed because their versions cannot be known now. The store has leased them.
-    pub undecided: Vec<MessageId>,
+    /// What the reader has no room for after these, as it was leased.
+    pub rest: Vec<Delivery>,
+    /// The bytes that the deliveries take beyond what was reserved for the lease.
+    pub reservation: ReadReservation,
 }
 
-/// Filled when the lease is answered.
-pub(crate) type Failed = Arc<Locked<Unspoken>>;
+/// Why leased messages do not leave now.
+#[derive(Debug)]
+pub(crate) enum Unspoken {
+    /// The lenses cannot be read.
+    Unknown(StoreError),
+    /// The connection has no room. It says when it may have some.
+    NoRoom,
+}
+
+/// The room of a reader: bytes that are reserved, and how more are.
+#[derive(Clone)]
+pub(crate) enum Room {
+    Connection(Arc<dyn Connection>, usize),
+    Call(Arc<dyn ReadBudget>, usize),
+}
 
 /// What a session needs to put messages into its versions.
 #[derive(Clone)]
 pub(crate) struct Speaking {
     session: SessionId,
     project: Arc<dyn SpokenProject>,
+    /// A version that the session can read as it is sent.
+    readable: Option<Readable>,
+}
+
+/// The version of the last message that the session could read, so that messages like it are not looked up.
+#[derive(Clone)]
+struct Readable {
+    capabilities: Arc<Capabilities>,
+    /// As [`Message::protocol_bytes`].
+    protocol: Arc<[u8]>,
+    /// Those of the protocol then.
+    lenses: Option<Arc<Lenses>>,
 }
 
 /// The messages of a lease in the versions of a session, by their places in the lease.
@@ -71,55 +98,71 @@ struct Attempt {
     failed: Vec<(usize, String)>,
     /// The session cannot read a message, as far as this replica knows.
     is_unreadable: bool,
+    /// Messages that were looked at: the reader has no room for those after them.
+    len: usize,
+    /// Bytes of those that are delivered.
+    bytes: usize,
 }
 
 impl Speaking {
     pub fn new(session: SessionId, project: Arc<dyn SpokenProject>) -> Self {
-        Self { session, project }
-    }
-
-    /// A lease whose messages are in the versions that the session declares when it is answered. Those that cannot be are
-    /// left out, and listed: None if there are none for certain.
-    pub fn translate(&self, op: Op<Lease>) -> (Op<Lease>, Option<Failed>) {
-        if self.project.answers_at_once() && !self.project.catalog().has_lenses() {
-            return (op, None);
+        Self {
+            session,
+            project,
+            readable: None,
         }
-        let (speaking, failed) = (self.clone(), Failed::default());
-        let list = Arc::clone(&failed);
-        let translated = async move {
-            let mut lease = op.await?;
-            // Lenses may have come while the store was asked.
-            if !speaking.is_needed(&lease.deliveries) {
-                return Ok(lease);
-            }
-            if let Err(error) = speaking.put_in_versions(&mut lease, &list).await {
-                tokio::time::sleep(FAILURE_PAUSE).await;
-                let undecided = lease.deliveries.iter().map(|delivery| delivery.message.id);
-                list.lock().undecided = undecided.collect();
-                return Err(error);
-            }
-            Ok(lease)
-        };
-        (Box::pin(translated), Some(failed))
     }
 
-    /// Whether messages are to be translated. A project without lenses pays this branch; on a shared store, messages that
-    /// the session cannot read may need a lens that another replica has just registered.
-    pub fn is_needed(&self, deliveries: &[Delivery]) -> bool {
-        if deliveries.is_empty() {
+    /// Whether messages are to be translated. A project without lenses pays this branch, and for a message of a protocol
+    /// without lenses one look-up. On a shared store, messages that the session cannot read may need a lens that another
+    /// replica has just registered.
+    pub fn is_needed(&mut self, deliveries: &[Delivery]) -> bool {
+        let catalog = self.project.catalog();
+        let (has_lenses, is_shared) = (catalog.has_lenses(), self.project.is_shared());
+        if deliveries.is_empty() || !has_lenses && !is_shared {
             return false;
         }
-        self.project.catalog().has_lenses() || self.project.is_shared() && self.is_any_unreadable(deliveries)
+        if catalog.expects_lenses() {
+            return true;
+        }
+        let has_own = |delivery: &Delivery| {
+            let protocol = delivery.message.protocol();
+            protocol.is_some_and(|(name, _)| catalog.has_lenses_of(name))
+        };
+        if !is_shared && !deliveries.iter().any(has_own) {
+            return false;
+        }
+        let Some(member) = self.member() else { return true };
+        let capabilities = &member.record.capabilities;
+        let mut messages = deliveries.iter().map(|delivery| &delivery.message);
+        !capabilities.supported_protocols.is_empty() && !messages.all(|message| self.reads(message, capabilities))
     }
 
-    fn is_any_unreadable(&self, deliveries: &[Delivery]) -> bool {
-        let Some(member) = self.member() else { return false };
-        let capabilities = &member.record.capabilities;
-        let passage = |delivery: &Delivery| Passage::of(self.project.catalog(), capabilities, &delivery.message);
-        !capabilities.supported_protocols.is_empty()
-            && deliveries
-                .iter()
-                .any(|delivery| !matches!(passage(delivery), Passage::AsSent))
+    /// Whether the session gets a message as it was sent.
+    fn reads(&mut self, message: &Arc<Message>, capabilities: &Arc<Capabilities>) -> bool {
+        let Some(protocol) = message.protocol_bytes() else {
+            return true;
+        };
+        let catalog = self.project.catalog();
+        let lenses = || message.protocol().and_then(|(name, _)| catalog.lenses(name));
+        let is_known = self.readable.as_ref().is_some_and(|known| {
+            Arc::ptr_eq(&known.capabilities, capabilities)
+                && protocol == &*known.protocol
+                && lenses().as_ref().map(Arc::as_ptr) == known.lenses.as_ref().map(Arc::as_ptr)
+        });
+        if is_known {
+            return true;
+        }
+        let lenses = lenses();
+        let is_as_sent = matches!(Passage::of(catalog, capabilities, message), Passage::AsSent);
+        if is_as_sent && message.transform_headers().transform != TransformRule::Never {
+            self.readable = Some(Readable {
+                capabilities: Arc::clone(capabilities),
+                protocol: protocol.into(),
+                lenses,
+            });
+        }
+        is_as_sent
     }
 
     /// Waits until this replica knows every change that any replica made before the call.
@@ -127,37 +170,64 @@ impl Speaking {
         self.project.until_current()
     }
 
+    /// Waits until the lenses that this replica has to read are read. None if it need not wait.
+    pub fn until_ready(&self) -> Option<BoxFuture<'static, Result<(), StoreError>>> {
+        let catalog = self.project.catalog();
+        if !catalog.has_lenses() || !catalog.expects_lenses() && !self.project.is_behind() {
+            return None;
+        }
+        let speaking = self.clone();
+        Some(Box::pin(async move { speaking.become_ready().await }))
+    }
+
     fn member(&self) -> Option<Arc<Member>> {
         self.project.member(self.session)
     }
 
-    /// Puts the messages of a lease into the versions of the session. What it could not read by the lenses that are known
-    /// here is decided by those of every replica.
-    ///
-    /// # Errors
-    /// The lenses cannot be read.
-    async fn put_in_versions(&self, lease: &mut Lease, list: &Failed) -> Result<(), StoreError> {
+    async fn become_ready(&self) -> Result<(), StoreError> {
         if !self.project.catalog().until_lenses_are_read().await {
             return Err(StoreError::Unreachable("the lenses cannot be read".to_owned()));
         }
         if self.project.is_behind() {
             self.become_current().await?;
         }
+        Ok(())
+    }
+
+    async fn become_current(&self) -> Result<(), StoreError> {
+        let current = self.project.until_current().await;
+        current.map_err(|_| StoreError::Unreachable("the lenses of other replicas cannot be read".to_owned()))
+    }
+
+    /// Puts leased messages into the versions that the session declares when this ends, as many as the reader has room for.
+    /// What it could not read by the lenses that are known here is decided by those of every replica.
+    ///
+    /// # Errors
+    /// The messages stay as they are: see [`Unspoken`].
+    pub async fn translate(self, leased: Vec<Delivery>, room: Room) -> Result<Spoken, Unspoken> {
+        self.become_ready().await.map_err(Unspoken::Unknown)?;
         let mut is_current = !self.project.is_shared();
         for _ in 0..TRIES_MAX {
-            let Some(member) = self.member() else { return Ok(()) };
-            let attempt = self.attempt(&member, &lease.deliveries).await;
+            let Some(member) = self.member() else {
+                return Ok(Spoken {
+                    deliveries: leased,
+                    ..Spoken::default()
+                });
+            };
+            let attempt = self.attempt(&member, &leased, room.bytes_max()).await;
             if !is_current && (attempt.is_unreadable || !attempt.failed.is_empty()) {
-                self.become_current().await?;
+                self.become_current().await.map_err(Unspoken::Unknown)?;
                 is_current = true;
-            } else if self.member().is_none_or(|now| declares_the_same(&now, &member)) {
-                self.note(&attempt, &lease.deliveries).await;
-                list.lock().failed = attempt.apply(&mut lease.deliveries);
-                return Ok(());
+                continue;
+            }
+            let reservation = room.reserve(attempt.bytes).await.ok_or(Unspoken::NoRoom)?;
+            if self.member().is_none_or(|now| declares_the_same(&now, &member)) {
+                self.note(&attempt, &leased).await;
+                return Ok(attempt.into_spoken(leased, reservation));
             }
         }
         let error = "the session changes its versions while its messages are transformed";
-        Err(StoreError::Unreachable(error.to_owned()))
+        Err(Unspoken::Unknown(StoreError::Unreachable(error.to_owned())))
     }
 
     /// Keeps with the receipts, and in the event log, what the session is about to get. The delivery does not depend on it.
@@ -183,38 +253,37 @@ impl Speaking {
         }
     }
 
-    async fn become_current(&self) -> Result<(), StoreError> {
-        let current = self.project.until_current().await;
-        current.map_err(|_| StoreError::Unreachable("the lenses of other replicas cannot be read".to_owned()))
-    }
-
-    async fn attempt(&self, member: &Member, leased: &[Delivery]) -> Attempt {
+    /// Transforms messages until the reader has no room for the next one, but one at least.
+    async fn attempt(&self, member: &Member, leased: &[Delivery], bytes_max: usize) -> Attempt {
         let mut attempt = Attempt::default();
         let capabilities = &member.record.capabilities;
-        if capabilities.supported_protocols.is_empty() {
-            return attempt;
-        }
         let wants_complement = wants_complement(capabilities);
         let mut work = 0;
-        for (at, delivery) in leased.iter().enumerate() {
-            let sent = &delivery.message;
+        for (at, Delivery { message: sent, count }) in leased.iter().enumerate() {
             let form = match Passage::of(self.project.catalog(), capabilities, sent) {
-                Passage::AsSent => continue,
+                Passage::AsSent => Ok(None),
                 Passage::Unreadable => {
                     attempt.is_unreadable = true;
-                    continue;
+                    Ok(None)
                 }
-                Passage::Kept(form) => Ok(form),
-                Passage::Make(plan) => self.make(plan, sent, wants_complement, &mut work).await,
+                Passage::Kept(form) => Ok(Some(form)),
+                Passage::Make(plan) => self.make(plan, sent, wants_complement, &mut work).await.map(Some),
+                Passage::Fails(failure) => Err(note_of(&failure, sent)),
             };
             match form {
                 Ok(form) => {
-                    let message = form.of_message(sent);
-                    let made = message.map(|message| (at, message, Arc::clone(form.kept())));
+                    let made = form.and_then(|form| Some((form.of_message(sent)?, form)));
+                    let bytes = made.as_ref().map_or(sent, |(message, _)| message).encoded_len(*count);
+                    if attempt.bytes > 0 && attempt.bytes + bytes > bytes_max {
+                        break;
+                    }
+                    attempt.bytes += bytes;
+                    let made = made.map(|(message, form)| (at, message, Arc::clone(form.kept())));
                     attempt.forms.extend(made);
                 }
                 Err(reason) => attempt.failed.push((at, reason)),
             }
+            attempt.len = at + 1;
             if work > WORK_PER_TURN {
                 work = 0;
                 tokio::task::yield_now().await;
@@ -250,11 +319,7 @@ impl Speaking {
                 complement: headers.complement(),
                 wants_complement,
             };
-            let form = Form::make(&catalog, &request, &budget).map_err(|failure| match &message.origin {
-                None => failure.to_string(),
-                // Its sender may not know the versions of this project.
-                Some(_) => "the message could not be transformed for its recipient".to_owned(),
-            })?;
+            let form = Form::make(&catalog, &request, &budget).map_err(|failure| note_of(&failure, &message))?;
             Ok((form, budget.spent()))
         };
         let made = if sent.body().len() > ON_WORKER_BYTES_MAX {
@@ -277,26 +342,62 @@ impl Speaking {
     }
 }
 
+impl Room {
+    /// Bytes that the reader gets at once.
+    fn bytes_max(&self) -> usize {
+        match self {
+            Self::Connection(_, reserved) => (*reserved).max(UNRESERVED_BYTES_MAX),
+            Self::Call(_, reserved) => *reserved,
+        }
+    }
+
+    /// Reserves what these bytes take beyond the room. None if the connection does not have it now.
+    async fn reserve(&self, bytes: usize) -> Option<ReadReservation> {
+        match self {
+            Self::Connection(_, reserved) | Self::Call(_, reserved) if bytes <= *reserved => {}
+            Self::Connection(connection, reserved) => return Arc::clone(connection).reserve(bytes - reserved),
+            Self::Call(budget, _) => {
+                if !budget.try_reserve(bytes) {
+                    budget.reserve(bytes).await;
+                }
+            }
+        }
+        Some(ReadReservation::default())
+    }
+}
+
 impl Attempt {
-    /// Puts the forms in their places and takes out what failed. Returns that.
-    fn apply(self, deliveries: &mut Vec<Delivery>) -> Vec<(MessageId, String)> {
+    /// Puts the forms in their places, and takes out what failed and what has no room.
+    fn into_spoken(self, mut deliveries: Vec<Delivery>, reservation: ReadReservation) -> Spoken {
+        let rest = deliveries.split_off(self.len);
         for (at, message, _) in self.forms {
             deliveries[at].message = message;
         }
-        if self.failed.is_empty() {
-            return Vec::new();
-        }
+        let mut failed = Vec::with_capacity(self.failed.len());
+        let mut reasons = self.failed.into_iter().peekable();
         let mut at = 0..;
-        let mut places = self.failed.iter().map(|(place, _)| *place).peekable();
-        let ids: Vec<_> = self
-            .failed
-            .iter()
-            .map(|(place, _)| deliveries[*place].message.id)
-            .collect();
-        deliveries.retain(|_| at.next() != places.peek().copied() || places.next().is_none());
-        ids.into_iter()
-            .zip(self.failed.into_iter().map(|(_, reason)| reason))
-            .collect()
+        deliveries.retain(|delivery| {
+            let is_here = at.next();
+            let reason = reasons.next_if(|(place, _)| Some(*place) == is_here);
+            let is_delivered = reason.is_none();
+            failed.extend(reason.map(|(_, reason)| (delivery.message.id, reason)));
+            is_delivered
+        });
+        Spoken {
+            deliveries,
+            failed,
+            rest,
+            reservation,
+        }
+    }
+}
+
+/// The note of the dead letter.
+fn note_of(failure: &TransformFailure, message: &Message) -> String {
+    match &message.origin {
+        None => failure.to_string(),
+        // Its sender may not know the versions of this project.
+        Some(_) => "the message could not be transformed for its recipient".to_owned(),
     }
 }
 
@@ -313,7 +414,114 @@ fn declares_the_same(now: &Arc<Member>, before: &Arc<Member>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::caught;
+    use lens::{Direction, Lens};
+    use semver::Version;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        model::{Addressing, Headers, LensRecord, MessageIds, NewMessage, ProjectId, ProtocolName, SessionRecord},
+        registry::RegisteredLens,
+        storage::{Storage, memory::MemoryStorage},
+    };
+
+    struct Stub {
+        catalog: Catalog,
+        store: Arc<dyn Store>,
+        transforms: LargeWork,
+    }
+
+    impl SpokenProject for Stub {
+        fn catalog(&self) -> &Catalog {
+            &self.catalog
+        }
+
+        fn store(&self) -> &Arc<dyn Store> {
+            &self.store
+        }
+
+        fn member(&self, _: SessionId) -> Option<Arc<Member>> {
+            None
+        }
+
+        fn is_shared(&self) -> bool {
+            false
+        }
+
+        fn is_behind(&self) -> bool {
+            false
+        }
+
+        fn until_current(&self) -> BoxFuture<'static, Result<(), BrokerError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn large_transforms(&self) -> &LargeWork {
+            &self.transforms
+        }
+    }
+
+    fn delivery(protocol: &str) -> Delivery {
+        let project = ProjectId::default_project();
+        let draft = NewMessage::new(
+            &project,
+            &SessionRecord::unnamed(),
+            Addressing::Broadcast,
+            (protocol, "1.0.0"),
+            "{}",
+            &Headers::default(),
+        );
+        let message = draft.seal(MessageIds::default().next(now()), None, now(), false);
+        Delivery {
+            message: message.into(),
+            count: 1,
+        }
+    }
+
+    #[test]
+    fn only_messages_of_protocols_with_lenses_are_translated() {
+        let catalog = Catalog::default();
+        let project = Stub {
+            catalog: catalog.clone(),
+            store: MemoryStorage::default().open(&ProjectId::default_project()),
+            transforms: LargeWork::transforms(),
+        };
+        let mut speaking = Speaking::new(SessionId::generate(), Arc::new(project));
+        let mut is_needed = |protocols: &[&str]| {
+            let deliveries: Vec<_> = protocols.iter().map(|protocol| delivery(protocol)).collect();
+            speaking.is_needed(&deliveries)
+        };
+        assert!(!is_needed(&["job"]));
+        let (name, ops) = (ProtocolName::parse("job").unwrap(), json!([]));
+        let schema = json!({"type": "object"});
+        let compiled = Lens::parse(&ops).unwrap().compile(&schema, &schema, Direction::Both);
+        let lens = RegisteredLens {
+            record: Arc::new(LensRecord {
+                name: name.clone(),
+                from: Version::new(1, 0, 0),
+                to: Version::new(2, 0, 0),
+                ops,
+                direction: Direction::Both,
+                allow_loss: false,
+                revision: 1,
+                forward: None,
+                backward: None,
+                registered_by_key: None,
+                registered_at_ms: 0,
+            }),
+            compiled: Arc::new(compiled.unwrap()),
+        };
+        catalog.set_lenses(&name, Lenses::new(vec![lens]));
+        assert!(!is_needed(&["chat", "text"]));
+        assert!(is_needed(&["chat", "job"]));
+        let expected = catalog.expect_lenses();
+        assert!(
+            is_needed(&["chat"]),
+            "another replica may have registered its first lens"
+        );
+        drop(expected);
+        assert!(!is_needed(&["chat"]));
+    }
 
     #[test]
     fn a_panic_is_an_error_of_its_message() {

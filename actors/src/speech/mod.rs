@@ -13,7 +13,7 @@ pub use form::{Form, FormRequest};
 pub use forms::FORMS;
 
 use crate::{
-    model::{Capabilities, Message, ProtocolName, TransformRule},
+    model::{Capabilities, Message, ProtocolName, TransformFailure, TransformReason, TransformRule},
     registry::{Catalog, Lenses, builtin},
 };
 
@@ -26,6 +26,8 @@ pub enum Speech {
     AsSent,
     /// In the version at the end of this path.
     By(Arc<Plan>),
+    /// A lens on the only way does not compile in this build.
+    NotCompiled(Box<TransformFailure>),
     /// The recipient declares no version that it could be.
     Refused,
 }
@@ -54,10 +56,18 @@ impl Speech {
             }
         }
         if capabilities.accepts(name, version) {
-            Self::AsSent
-        } else {
-            Self::Refused
+            return Self::AsSent;
         }
+        let lenses = lenses.filter(|_| rule != TransformRule::Never);
+        let declared = capabilities.supported_protocols.get(name);
+        let broken = lenses.and_then(|lenses| lenses.broken_between(version, declared?));
+        broken.map_or(Self::Refused, |(lens, to)| {
+            Self::NotCompiled(Box::new(TransformFailure {
+                from: version.clone(),
+                to: to.clone(),
+                reason: TransformReason::NotCompiled(Box::new([lens.from.clone(), lens.to.clone()])),
+            }))
+        })
     }
 }
 
@@ -76,6 +86,8 @@ pub enum Passage {
     /// The form that was made for an earlier delivery, or when it was sent.
     Kept(Arc<Form>),
     Make(Arc<Plan>),
+    /// A lens that it needs does not compile in this build.
+    Fails(Box<TransformFailure>),
 }
 
 impl Passage {
@@ -83,20 +95,27 @@ impl Passage {
     /// delivered as it was sent: it was accepted when that was different.
     #[must_use]
     pub fn of(catalog: &Catalog, capabilities: &Capabilities, message: &Arc<Message>) -> Self {
-        let Some(text) = message.text().filter(|_| !capabilities.supported_protocols.is_empty()) else {
+        let protocol = message.protocol();
+        let Some((name, version)) = protocol.filter(|_| !capabilities.supported_protocols.is_empty()) else {
             return Self::AsSent;
         };
-        let Some(protocol) = catalog.get(text.protocol_name, text.protocol_version) else {
-            return match builtin::by_name(text.protocol_name) {
+        let Some(protocol) = catalog.get(name, version) else {
+            return match builtin::by_name(name) {
                 Some(_) => Self::AsSent,
                 None => Self::Unreadable,
             };
         };
         let sent = (&protocol.record.name, &protocol.record.version);
-        let lenses = catalog.lenses(text.protocol_name);
+        let lenses = catalog.lenses(name);
         let plan = match Speech::of(sent, capabilities, lenses.as_deref(), TransformRule::Any) {
             Speech::AsSent => return Self::AsSent,
             Speech::Refused => return Self::Unreadable,
+            Speech::NotCompiled(failure) => {
+                return match message.transform_headers().transform {
+                    TransformRule::Never => Self::AsSent,
+                    _ => Self::Fails(failure),
+                };
+            }
             Speech::By(plan) => plan,
         };
         let wants_complement = wants_complement(capabilities);

@@ -20,14 +20,15 @@ pub struct StoredLens {
 }
 
 impl dyn Store {
-    /// The lenses of a protocol, or all of the project, by name and versions.
+    /// The lenses of a protocol, or all of the project, by name and versions. One that another build has written in another
+    /// way is left out: it holds up no other.
     pub fn lenses(&self, name: Option<&ProtocolName>) -> Op<Vec<Arc<LensRecord>>> {
         let prefix = name.map_or_else(Vec::new, |name| format!("{name} ").into_bytes());
         let records = self.list(Table::Lenses, prefix);
         Box::pin(async move {
             let records = records.await?.into_iter();
-            let lenses: Result<Vec<_>, _> = records.map(|(_, text)| Ok(read(text)?.record)).collect();
-            let mut lenses = lenses?;
+            let read = |text| read(text).inspect_err(|error| tracing::error!(%error, "a lens is ignored"));
+            let mut lenses: Vec<_> = records.filter_map(|(_, text)| Some(read(text).ok()?.record)).collect();
             lenses.sort_by(|a, b| (&a.name, &a.to, &a.from).cmp(&(&b.name, &b.to, &b.from)));
             Ok(lenses)
         })

@@ -4,6 +4,7 @@
 //! titles of at most three characters, and its lens was stored without a proof.
 
 mod changes;
+mod deliveries;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +21,7 @@ use actors::{
     registry::{Lenses, RegisteredLens},
     router::{RouteAnswer, Routed},
     session::{AckMode, Member, PushMode, ReceiveMode},
-    storage::Delivery,
+    storage::{Delivery, Storage, memory::MemoryStorage},
 };
 use lens::{Direction, Lens};
 use semver::Version;
@@ -58,32 +59,43 @@ fn operations(from: u64) -> Value {
     }
 }
 
+/// A lens from a version to the next one.
+fn record(from: u64, ops: Value) -> LensRecord {
+    LensRecord {
+        name: ProtocolName::parse(JOB).unwrap(),
+        from: version(from),
+        to: version(from + 1),
+        ops,
+        direction: Direction::Both,
+        allow_loss: false,
+        revision: 1,
+        forward: None,
+        backward: None,
+        registered_by_key: None,
+        registered_at_ms: 1,
+    }
+}
+
 /// Lenses from each of these versions to the next one.
 fn set_lenses(world: &World, from: &[u64]) {
-    let lens = |&from: &u64| {
-        let ops = operations(from);
-        let compiled = Lens::parse(&ops)
+    set_operations(
+        world,
+        &from.iter().map(|&from| (from, operations(from))).collect::<Vec<_>>(),
+    );
+}
+
+fn set_operations(world: &World, lenses: &[(u64, Value)]) {
+    let lens = |(from, ops): &(u64, Value)| {
+        let compiled = Lens::parse(ops)
             .unwrap()
-            .compile(&schema(from), &schema(from + 1), Direction::Both)
+            .compile(&schema(*from), &schema(from + 1), Direction::Both)
             .unwrap();
         RegisteredLens {
-            record: Arc::new(LensRecord {
-                name: ProtocolName::parse(JOB).unwrap(),
-                from: version(from),
-                to: version(from + 1),
-                ops,
-                direction: Direction::Both,
-                allow_loss: false,
-                revision: 1,
-                forward: None,
-                backward: None,
-                registered_by_key: None,
-                registered_at_ms: 1,
-            }),
+            record: Arc::new(record(*from, ops.clone())),
             compiled: Arc::new(compiled),
         }
     };
-    let lenses = Lenses::new(from.iter().map(lens).collect());
+    let lenses = Lenses::new(lenses.iter().map(lens).collect());
     world
         .project
         .catalog()
@@ -91,7 +103,11 @@ fn set_lenses(world: &World, from: &[u64]) {
 }
 
 async fn fleet() -> World {
-    let world = World::new(settings(), ActorThread::Test).await;
+    fleet_on(Arc::new(MemoryStorage::default())).await
+}
+
+async fn fleet_on(storage: Arc<dyn Storage>) -> World {
+    let world = World::on_storage(storage, settings(), ActorThread::Test).await;
     register_versions(&world).await;
     set_lenses(&world, &[1, 2, 3]);
     world

@@ -430,6 +430,8 @@ pub fn ids(deliveries: &[Delivery]) -> Vec<MessageId> {
 pub struct RecordingConnection {
     id: ConnectionId,
     room: AtomicUsize,
+    /// Bytes that all reservations together may have.
+    budget: AtomicUsize,
     seen: Mutex<Recorded>,
     changes: watch::Sender<()>,
 }
@@ -446,6 +448,7 @@ impl RecordingConnection {
         Arc::new(Self {
             id: ConnectionId::next(),
             room: AtomicUsize::new(usize::MAX),
+            budget: AtomicUsize::new(usize::MAX),
             seen: Mutex::default(),
             changes: watch::Sender::new(()),
         })
@@ -453,6 +456,11 @@ impl RecordingConnection {
 
     pub fn set_room(&self, room: usize) {
         self.room.store(room, Ordering::SeqCst);
+    }
+
+    /// From now on, all reservations together get at most so many bytes.
+    pub fn set_budget(&self, budget: usize) {
+        self.budget.store(budget, Ordering::SeqCst);
     }
 
     pub fn recorded(&self) -> MutexGuard<'_, Recorded> {
@@ -503,7 +511,12 @@ impl Connection for RecordingConnection {
     }
 
     fn reserve(self: Arc<Self>, bytes: usize) -> Option<ReadReservation> {
-        (bytes <= self.room.load(Ordering::SeqCst)).then(ReadReservation::default)
+        let left = self.budget.load(Ordering::SeqCst).checked_sub(bytes)?;
+        if bytes > self.room.load(Ordering::SeqCst) {
+            return None;
+        }
+        self.budget.store(left, Ordering::SeqCst);
+        Some(ReadReservation::default())
     }
 
     fn push(&self, deliveries: &[Delivery]) {

@@ -253,6 +253,25 @@ fn a_message_that_its_recipient_can_no_longer_get_is_a_dead_letter_with_a_note()
 }
 
 #[test]
+fn a_call_that_does_not_wait_gets_the_first_message_that_its_version_admits() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    registers_versions(&alice);
+    let bob = broker.agent("bob");
+    bob.speaks("1.0.0");
+    for text in ["forbidden", "forbidden", "fine", "last"] {
+        alice.sends_task("1.0.0", json!({"what": text}), json!({}), "bob");
+    }
+    bob.speaks("3.0.0");
+    let seen = bob.reads(json!({"limit": 1}));
+    assert_eq!(form(&seen[0])[1], json!({"title": "fine", "size": 1}));
+    assert_eq!(
+        form(&bob.reads(json!({"limit": 1}))[0])[1],
+        json!({"title": "last", "size": 1})
+    );
+}
+
+#[test]
 fn a_complement_brings_back_what_was_lost() {
     let broker = Broker::start();
     let alice = broker.agent("alice");

@@ -35,6 +35,13 @@ impl<'a> TransformHeaders<'a> {
     }
 }
 
+/// Where the protocol of an envelope begins and ends, and where the payload begins, in bytes.
+struct ProtocolPlaces {
+    name: (usize, usize),
+    version: (usize, usize),
+    payload: usize,
+}
+
 /// Where the parts of an envelope begin and end, in bytes.
 struct Places {
     name: (usize, usize),
@@ -53,6 +60,23 @@ impl Message {
     #[must_use]
     pub fn is_form_of(&self, message: &Arc<Self>) -> bool {
         self.sent.as_ref().is_some_and(|sent| Arc::ptr_eq(sent, message))
+    }
+
+    /// The protocol and its version, as they are written in the envelope, with what is between them: equal for two messages of
+    /// one version. Reads nothing behind the beginning of the payload. None for an envelope that another build has written in
+    /// another way.
+    #[must_use]
+    pub fn protocol_bytes(&self) -> Option<&[u8]> {
+        let ProtocolPlaces { name, version, .. } = self.protocol_places()?;
+        self.body.get(name.0..version.1)
+    }
+
+    /// The name of the protocol, and the version. As [`Self::protocol_bytes`].
+    #[must_use]
+    pub fn protocol(&self) -> Option<(&str, &str)> {
+        let ProtocolPlaces { name, version, .. } = self.protocol_places()?;
+        let text = |(from, to)| std::str::from_utf8(self.body.get(from..to)?).ok();
+        Some((text(name)?, text(version)?))
     }
 
     /// The protocol and the payload. None for an envelope that another build has written in another way.
@@ -110,25 +134,36 @@ impl Message {
         })
     }
 
-    /// Neither text that is searched for is within a string of an envelope: a quote there has a backslash before it.
     fn places(&self) -> Option<Places> {
+        let ProtocolPlaces { name, version, payload } = self.protocol_places()?;
+        let tail = match &self.layout {
+            Some(layout) => layout.tail as usize,
+            None => memchr::memmem::rfind(&self.body, HEADERS)?,
+        };
+        (payload <= tail).then_some(Places {
+            name,
+            version,
+            payload: (payload, tail),
+        })
+    }
+
+    /// Neither text that is searched for is within a string of an envelope: a quote there has a backslash before it.
+    fn protocol_places(&self) -> Option<ProtocolPlaces> {
         let body = &*self.body;
-        let (payload, tail) = if let Some(layout) = &self.layout {
-            (layout.payload as usize, layout.tail as usize)
-        } else {
-            let at = memchr::memmem::find(body, PAYLOAD)?;
-            (at + PAYLOAD.len(), memchr::memmem::rfind(body, HEADERS)?)
+        let payload = match &self.layout {
+            Some(layout) => layout.payload as usize,
+            None => memchr::memmem::find(body, PAYLOAD)? + PAYLOAD.len(),
         };
         let version_to = payload.checked_sub(PAYLOAD.len() + 1)?;
         let version = quote_before(body, version_to)?;
         let name_to = version.checked_sub(VERSION.len())?;
-        if body.get(name_to..version)? != VERSION || tail < payload {
+        if body.get(name_to..version)? != VERSION {
             return None;
         }
-        Some(Places {
+        Some(ProtocolPlaces {
             name: (quote_before(body, name_to)?, name_to),
             version: (version, version_to),
-            payload: (payload, tail),
+            payload,
         })
     }
 }
@@ -193,6 +228,9 @@ mod tests {
             let text = sent.text().unwrap();
             assert_eq!((text.protocol_name, text.protocol_version), ("chat", "1.2.0-rc.1+b"));
             assert_eq!(text.payload, PAYLOAD_TEXT);
+            assert_eq!(sent.protocol(), Some(("chat", "1.2.0-rc.1+b")));
+            let bytes = b"chat\",\"protocol_version\":\"1.2.0-rc.1+b";
+            assert_eq!(sent.protocol_bytes(), Some(&bytes[..]));
             let headers = sent.transform_headers();
             assert_eq!(headers.transform, TransformRule::Lossless);
             assert_eq!(

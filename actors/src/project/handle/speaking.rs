@@ -26,7 +26,8 @@ impl ProjectHandle {
     /// not known.
     ///
     /// # Errors
-    /// `incompatible_protocol` for a recipient that could not read it. `is_own` says that the sender may know what the
+    /// `incompatible_protocol` for a recipient that could not read it, `transform_failed` for one to which only a lens leads
+    /// that does not compile. `is_own` says that the sender may know what the
     /// recipient declares.
     pub(super) fn path_to(
         &self,
@@ -46,7 +47,8 @@ impl ProjectHandle {
         match Speech::of((&record.name, &record.version), capabilities, lenses.as_deref(), rule) {
             Speech::AsSent => Ok(None),
             Speech::By(plan) => Ok(Some(plan)),
-            Speech::Refused => Err(BrokerError::IncompatibleProtocol {
+            Speech::NotCompiled(failure) if is_own => Err(BrokerError::TransformFailed(failure)),
+            Speech::Refused | Speech::NotCompiled(_) => Err(BrokerError::IncompatibleProtocol {
                 recipient: recipient.to_owned(),
                 name: record.name.to_string(),
                 version: record.version.to_string(),

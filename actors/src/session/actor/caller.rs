@@ -7,8 +7,31 @@ use tokio::sync::oneshot;
 
 use crate::{
     model::BrokerError,
-    session::{ReadBudget, ReceiveMode, ReceiveOutcome},
+    session::{ReadBudget, ReceiveMode, ReceiveOutcome, receives, speaking::Room},
+    storage::{Depth, Lease},
 };
+
+/// A call, and how it is answered.
+pub(super) type Waiter = receives::Waiter<Caller>;
+
+/// A call for which the inbox was read, and its lease without the messages.
+pub(super) struct ForCall {
+    pub waiter: Waiter,
+    pub lease: Lease,
+}
+
+impl ForCall {
+    /// The room of its answer.
+    pub fn room(&self) -> Room {
+        let Caller { budget, bytes_max, .. } = &self.waiter.caller;
+        Room::Call(Arc::clone(budget), *bytes_max)
+    }
+
+    /// The inbox after the lease.
+    pub fn depth_mut(&mut self) -> &mut Depth {
+        &mut self.lease.depth
+    }
+}
 
 /// What a caller asks for, and how it is answered.
 pub(super) struct Caller {

@@ -166,6 +166,7 @@ impl Handler<Envelope<Writable>> for Session {
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<Writable>, ctx: &mut Context<Self>) {
         let Writable { connection } = message;
+        self.resume_translations(ctx);
         self.apply(Event::Writable { connection }, ctx);
     }
 }

@@ -3,7 +3,7 @@
 use actix::{ActorFutureExt, AsyncContext, Context, fut::wrap_future};
 use tokio::sync::oneshot;
 
-use super::{RETRY_DELAY, Session};
+use super::{RETRY_DELAY, Session, leased::LeaseTime};
 use crate::{
     clock::now,
     metrics::StoreOperation,
@@ -15,22 +15,6 @@ use crate::{
     storage::{Acknowledge, Acknowledged, Claim, Claimed, Op, Release, Released},
     trace::ending_with,
 };
-
-/// When a lease was begun. A lease of another time has ended, or is for another caller.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct LeaseTime {
-    claim: Option<Claim>,
-    releases: u64,
-    attachment: Option<u64>,
-    incarnation: u32,
-}
-
-impl LeaseTime {
-    /// Whether what was leased then is still leased now, for the same caller or for another one.
-    pub fn is_leased(self, now: Self) -> bool {
-        (self.claim, self.releases) == (now.claim, now.releases)
-    }
-}
 
 impl Session {
     /// Gives an event to [`Ownership`](crate::session::ownership::Ownership) and carries out what follows.
@@ -48,6 +32,7 @@ impl Session {
             }
             Some(Effect::StepDown) => {
                 self.push.stopped();
+                self.resume_translations_later(ctx);
                 self.apply(state::Event::Superseded, ctx);
             }
             Some(Effect::ScheduleRetry) => {
@@ -85,6 +70,7 @@ impl Session {
         self.releases += 1;
         self.receives.mark_released();
         self.push.claimed();
+        self.resume_translations_later(ctx);
         self.claimed_by = self.receives.incarnation();
         let op = self
             .store
@@ -127,6 +113,7 @@ impl Session {
         self.releases += 1;
         self.receives.mark_released();
         self.push.released();
+        self.resume_translations_later(ctx);
         let which = self.ownership.release_scope(self.settings.presence.disconnect_after);
         self.release(which, ctx);
     }

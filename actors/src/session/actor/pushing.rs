@@ -1,23 +1,20 @@
 //! How messages come to the connection: leased by this session when there is budget, or leased and sent by a store that
 //! pushes.
 
-use std::{future::ready, ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
 use actix::{AsyncContext, Context, Handler};
 
-use super::{RETRY_DELAY, Session, owning::LeaseTime};
+use super::{
+    RETRY_DELAY, Session,
+    leased::{After, ForConnection, LeaseTime, Reader},
+};
 use crate::{
     clock::{Now, fine_ns, now},
     metrics::{METRICS, StoreOperation},
-    model::{MessageId, Outcome, OutcomeKind},
-    session::{
-        DeliverPushed, ReadReservation,
-        ownership::Retry,
-        push::Start,
-        speaking::{Failed, Unspoken},
-        state::Event,
-    },
-    storage::{Acknowledge, Delivery, Lease, PushedDelivery, Release, StoreError},
+    model::MessageId,
+    session::{DeliverPushed, ReadReservation, ownership::Retry, push::Start, state::Event},
+    storage::{Acknowledge, Delivery, Lease, PushedDelivery, StoreError},
     supervise::Envelope,
     trace::{ActiveSpan, ending_with},
 };
@@ -32,13 +29,11 @@ impl Session {
         let Some((bytes, reservation)) = self.reserve() else {
             return self.finish_empty_drain(ctx);
         };
-        let (attachment, begun) = (self.state.attachment_number(), self.lease_time());
+        let begun = self.lease_time();
         let (claim, len) = (self.ownership.claim(), limit.min(LEASE_LEN_MAX));
         let op = self.store.lease(self.id, claim, len, bytes, now());
-        let (op, failed) = self.speaking.translate(op);
         self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| {
-            session.finish_drain(attachment, limit, lease, reservation, ctx);
-            session.give_up(failed, begun, ctx);
+            session.finish_drain(begun, limit, lease, (bytes, reservation), ctx);
         });
     }
 
@@ -51,15 +46,15 @@ impl Session {
 
     fn finish_drain(
         &mut self,
-        attachment: Option<u64>,
+        begun: LeaseTime,
         limit: usize,
         lease: Result<Lease, StoreError>,
-        reservation: ReadReservation,
+        (reserved, reservation): (usize, ReadReservation),
         ctx: &mut Context<Self>,
     ) {
-        let is_current = self.state.attachment_number() == attachment;
+        let is_current = begun.is_attached(self.lease_time());
         let Lease {
-            mut deliveries,
+            deliveries,
             depth,
             lease_numbers,
             is_pushing,
@@ -98,11 +93,13 @@ impl Session {
         }
         let delivered = deliveries.len();
         self.push.forget_broadcasts(&deliveries);
-        deliveries = self.push.leased(lease_numbers, deliveries);
-        self.push_ready(deliveries, ctx);
-        drop(reservation);
-        self.shared.set_depth(depth);
-        self.apply(Event::Drained { depth, delivered }, ctx);
+        let ready = self.push.leased(lease_numbers, deliveries);
+        let to = ForConnection {
+            reserved,
+            reservation,
+            after: After::Drained { depth, delivered },
+        };
+        self.push_ready(ready, begun, to, ctx);
     }
 
     /// Nothing could be leased for the connection: the store failed, or the connection has no budget.
@@ -111,9 +108,8 @@ impl Session {
         self.apply(Event::Drained { depth, delivered: 0 }, ctx);
     }
 
-    /// Pushes what is next in order. Returns how many messages were pushed.
-    fn push_ready(&mut self, mut ready: Vec<Delivery>, ctx: &mut Context<Self>) -> usize {
-        self.push_to_connection(&mut ready);
+    /// Pushes what is next in order.
+    fn push_ready(&mut self, ready: Vec<Delivery>, begun: LeaseTime, to: ForConnection, ctx: &mut Context<Self>) {
         if self.push.must_schedule_gap_check() {
             ctx.run_later(RETRY_DELAY, |session, ctx| {
                 if session.push.is_gap_left() {
@@ -122,24 +118,27 @@ impl Session {
                 }
             });
         }
-        ready.len()
+        self.deliver(ready, begun, Reader::Connection(to), ctx);
     }
 
-    fn push_to_connection(&mut self, deliveries: &mut Vec<Delivery>) {
+    /// Gives messages to the connection, if it takes some. Returns how many were pushed.
+    pub(super) fn push_to_connection(&mut self, mut deliveries: Vec<Delivery>) -> usize {
         if self.store.supports_push() && self.state.auto_ack_connection().is_some() {
-            self.push.note_pushed(deliveries);
+            self.push.note_pushed(&mut deliveries);
         }
         if let Some(connection) = self.connections.live().filter(|_| self.state.push().is_some()) {
-            let _spans = self.begin_spans(deliveries);
-            self.mark_delivered(deliveries);
-            connection.push(deliveries);
+            let _spans = self.begin_spans(&deliveries);
+            self.mark_delivered(&deliveries);
+            connection.push(&deliveries);
         }
+        deliveries.len()
     }
 
     /// A call of `receive_messages` leased these numbers: the order of pushed messages continues after them.
     pub(super) fn skip_lease_numbers(&mut self, lease_numbers: Range<u64>, ctx: &mut Context<Self>) {
         let ready = self.push.leased(lease_numbers, Vec::new());
-        self.push_ready(ready, ctx);
+        let to = ForConnection::unreserved(After::Nothing);
+        self.push_ready(ready, self.lease_time(), to, ctx);
     }
 
     /// Starts push if the claim or the mode has changed since it was started.
@@ -158,7 +157,6 @@ impl Session {
         let Start { sync, from, limit } = self.push.start(claim, mode);
         let begun = self.lease_time();
         let op = store.start_push(self.id, claim, limit, from);
-        let (op, failed) = self.speaking.translate(op);
         self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| match lease {
             Ok(Lease { superseded: true, .. }) => {
                 session.push.stopped();
@@ -166,18 +164,17 @@ impl Session {
             }
             Ok(lease) => {
                 let next = lease.lease_numbers.end;
-                if let Some(mut ready) = session.push.started(sync, next, lease.deliveries) {
-                    session.push_to_connection(&mut ready);
+                if let Some(ready) = session.push.started(sync, next, lease.deliveries) {
+                    let to = ForConnection::unreserved(After::Nothing);
+                    session.deliver(ready, begun, Reader::Connection(to), ctx);
                 }
                 session.shared.set_depth(lease.depth);
                 session.apply(Event::DepthChanged { depth: lease.depth }, ctx);
-                session.give_up(failed, begun, ctx);
             }
             Err(error) => {
                 tracing::warn!(session = %session.id, %error, "push cannot be started; retrying");
                 session.push.stopped();
                 session.retry_later(Retry::Lease, ctx);
-                session.give_up(failed, begun, ctx);
             }
         });
     }
@@ -206,53 +203,12 @@ impl Handler<Envelope<DeliverPushed>> for Session {
     type Result = ();
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<DeliverPushed>, ctx: &mut Context<Self>) {
-        let DeliverPushed(pushed) = message;
-        // Behind one that is being translated, the order is kept.
-        if self.translating == 0 && !self.speaking.is_needed(&pushed.deliveries) {
-            return self.deliver_pushed(pushed, ctx);
-        }
-        self.translating += 1;
-        let PushedDelivery {
-            session,
-            claim,
-            deliveries,
-            lease_numbers,
-        } = pushed;
-        let lease = Lease {
-            deliveries,
-            ..Lease::default()
-        };
-        let begun = self.lease_time();
-        let (op, failed) = self.speaking.translate(Box::pin(ready(Ok(lease))));
-        self.then(StoreOperation::Other, op, ctx, move |this, lease, ctx| {
-            this.translating -= 1;
-            if this.ownership.claim() != Some(claim) {
-                // What was leased under another claim is released.
-                return;
-            }
-            if let Ok(Lease { deliveries, .. }) = lease {
-                let pushed = PushedDelivery {
-                    session,
-                    claim,
-                    deliveries,
-                    lease_numbers,
-                };
-                this.deliver_pushed(pushed, ctx);
-            }
-            this.give_up(failed, begun, ctx);
-        });
-    }
-}
-
-impl Session {
-    /// Pushes what the store has leased and sent by itself.
-    fn deliver_pushed(&mut self, pushed: PushedDelivery, ctx: &mut Context<Self>) {
-        let PushedDelivery {
+        let DeliverPushed(PushedDelivery {
             claim,
             deliveries,
             lease_numbers,
             ..
-        } = pushed;
+        }) = message;
         // What was leased under another claim is released.
         if self.ownership.claim() != Some(claim) || self.state.push().is_none() {
             return;
@@ -263,41 +219,12 @@ impl Session {
         } else {
             self.push.leased(lease_numbers, deliveries)
         };
-        let pushed = self.push_ready(ready, ctx);
-        if pushed > 0 {
-            // The store acknowledges a group lease soon, and this session does not learn of it: it is not counted.
-            let count = if is_group_lease { 0 } else { pushed };
-            self.apply(Event::PushedByStore { count }, ctx);
-        }
+        let to = ForConnection::unreserved(After::PushedByStore { is_group_lease });
+        self.push_ready(ready, self.lease_time(), to, ctx);
     }
+}
 
-    /// Gives up messages that lenses could not transform, as if the recipient had rejected them. A lease that has ended
-    /// since it was begun gives up nothing: its messages may be leased again, to a recipient that could get them.
-    pub(super) fn give_up(&mut self, failed: Option<Failed>, begun: LeaseTime, ctx: &mut Context<Self>) {
-        let unspoken = failed.map(|failed| std::mem::take(&mut *failed.lock()));
-        let Unspoken { failed, undecided } = unspoken.unwrap_or_default();
-        if failed.is_empty() && undecided.is_empty() {
-            return;
-        }
-        let now = self.lease_time();
-        if begun != now {
-            if begun.is_leased(now) {
-                let failed = failed.into_iter().map(|(message, _)| message);
-                self.release(Release::Ids(failed.chain(undecided).collect()), ctx);
-            }
-            return;
-        }
-        if !undecided.is_empty() {
-            // With what was leased after them, so that the order is kept.
-            return self.release_all(ctx);
-        }
-        for (message, reason) in failed {
-            tracing::warn!(session = %self.id, message_id = %message, reason, "a message cannot be transformed: dead-lettered");
-            let outcome = Outcome::new(OutcomeKind::TransformFailed, &reason);
-            self.acknowledge(Acknowledge::Concluded(vec![message], outcome), None, ctx);
-        }
-    }
-
+impl Session {
     /// Begins the spans of these deliveries, before the recipient can acknowledge them.
     pub(super) fn begin_spans(&self, deliveries: &[Delivery]) -> Vec<ActiveSpan> {
         let delivered = deliveries.iter().map(|delivery| (&*delivery.message, delivery.count));

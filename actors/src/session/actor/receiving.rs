@@ -4,24 +4,24 @@ use std::{collections::VecDeque, time::Duration};
 
 use actix::{AsyncContext, Context, Handler};
 
-use super::{Session, caller::Caller};
+use super::{
+    Session,
+    caller::{Caller, ForCall, Waiter},
+    leased::Reader,
+};
 use crate::{
     clock::now,
     metrics::StoreOperation,
     model::{BrokerError, CallReceipt, MessageId, PAGE_BYTES_MAX},
+    ops::then,
     session::{
         AnswerWritten, CancelReceive, CloseReason, Fence, ReadAt, ReceiveMessages, ReceiveMode, ReceiveOutcome,
-        ReceivedMessages,
-        ownership::Retry,
-        receives::{self, ReadOutcome},
-        state::Event,
-        waking,
+        ReceivedMessages, ownership::Retry, read_budget::Growth, receives::ReadOutcome, speaking::Unspoken,
+        state::Event, waking,
     },
-    storage::{Acknowledge, Acknowledged, Delivery, Depth, Lease, Op, Release, StoreError},
+    storage::{Acknowledge, Acknowledged, Delivery, Depth, Lease, Op, Release},
     supervise::Envelope,
 };
-
-type Waiter = receives::Waiter<Caller>;
 
 fn is_wanted(waiter: &Waiter) -> bool {
     !waiter.call.is_cancelled() && !waiter.caller.is_gone()
@@ -42,50 +42,110 @@ impl Session {
     /// Reads the inbox for a call. The call counts among those that wait from before the read, so that the session is
     /// woken for messages that arrive meanwhile. False when there is no budget for the read: the call has to ask again.
     fn read_inbox(&mut self, waiter: Waiter, ctx: &mut Context<Self>) -> bool {
-        let (limit, bytes_max) = (waiter.caller.limit.max(1), waiter.caller.bytes_max);
+        let bytes_max = waiter.caller.bytes_max;
         if !waiter.caller.budget.try_reserve(bytes_max) {
             waiter.caller.answer(Ok(ReceiveOutcome::NeedsReservation(bytes_max)));
             return false;
         }
         self.receives.begin_read();
         self.waiters_changed(ctx);
-        let begun = self.lease_time();
-        let op = self
-            .store
-            .lease_for_call(self.id, waiter.call.receipt(), limit, bytes_max, now());
-        let (op, failed) = self.speaking.translate(op);
-        self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| {
-            session.receives.end_read();
-            match &lease {
-                Ok(lease) => session.skip_lease_numbers(lease.lease_numbers.clone(), ctx),
-                // What it may have leased is released, which ends push.
-                Err(_) => session.push.stopped(),
-            }
-            let undecided = failed
-                .as_ref()
-                .map(|failed| std::mem::take(&mut failed.lock().undecided));
-            if let Some(undecided) = undecided.filter(|ids| !ids.is_empty() && begun.is_leased(session.lease_time())) {
-                session.release(Release::Ids(undecided), ctx);
-            }
-            session.finish_read(waiter, lease, ctx);
-            session.give_up(failed, begun, ctx);
-            if session.receives.take_must_read_again() {
-                session.serve_waiters(ctx);
-            }
-        });
+        match self.speaking.until_ready() {
+            None => self.lease_for_call(waiter, ctx),
+            // What is leased before its lenses are known could not be returned: it would count as a delivery.
+            Some(ready) => then(ready, self, ctx, |session, ready, ctx| match ready {
+                Ok(()) => session.lease_for_call(waiter, ctx),
+                Err(error) => session.finish_failed_read(waiter, error.into(), ctx),
+            }),
+        }
         true
     }
 
-    fn finish_read(&mut self, waiter: Waiter, lease: Result<Lease, StoreError>, ctx: &mut Context<Self>) {
-        let lease = match lease {
-            Ok(lease) => lease,
-            Err(error) => {
-                self.waiters_changed(ctx);
-                waiter.caller.answer(Err(error.into()));
-                return self.retry_later(Retry::Lease, ctx);
+    fn lease_for_call(&mut self, waiter: Waiter, ctx: &mut Context<Self>) {
+        let (limit, bytes_max) = (waiter.caller.limit.max(1), waiter.caller.bytes_max);
+        let (begun, bytes) = (self.lease_time(), self.growth.as_sent(bytes_max));
+        let op = self
+            .store
+            .lease_for_call(self.id, waiter.call.receipt(), limit, bytes, now());
+        self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| match lease {
+            Ok(mut lease) => {
+                session.skip_lease_numbers(lease.lease_numbers.clone(), ctx);
+                let leased = std::mem::take(&mut lease.deliveries);
+                let may_have_more =
+                    bytes < bytes_max && lease.blocked_bytes.is_some_and(|blocked| blocked <= bytes_max);
+                if leased.is_empty() && may_have_more {
+                    session.growth = Growth::default();
+                    return session.lease_for_call(waiter, ctx);
+                }
+                session.deliver(leased, begun, Reader::Call(ForCall { waiter, lease }), ctx);
             }
+            Err(error) => {
+                // What it may have leased is released, which ends push.
+                session.push.stopped();
+                session.finish_failed_read(waiter, error.into(), ctx);
+            }
+        });
+    }
+
+    /// Gives a call what was leased for it. `rest` has no room in its answer, and `has_failed` says that it gets less than was
+    /// leased because lenses failed.
+    pub(super) fn give_to_call(
+        &mut self,
+        ForCall { waiter, mut lease }: ForCall,
+        deliveries: Vec<Delivery>,
+        rest: &[Delivery],
+        has_failed: bool,
+        ctx: &mut Context<Self>,
+    ) {
+        self.receives.end_read();
+        self.growth.note(&deliveries, !rest.is_empty());
+        lease.deliveries = deliveries;
+        if !rest.is_empty() {
+            lease.depth.waiting += rest.len();
+            self.release(Release::Ids(message_ids(rest)), ctx);
+        }
+        self.finish_read(waiter, lease, has_failed, ctx);
+        self.serve_again(ctx);
+    }
+
+    /// The versions of what was leased for a call cannot be known now.
+    pub(super) fn refuse_read(
+        &mut self,
+        ForCall { waiter, .. }: ForCall,
+        leased: &[Delivery],
+        error: Unspoken,
+        ctx: &mut Context<Self>,
+    ) {
+        self.push.stopped();
+        self.release(Release::Ids(message_ids(leased)), ctx);
+        let error = match error {
+            Unspoken::Unknown(error) => error.into(),
+            Unspoken::NoRoom => BrokerError::unavailable(),
         };
-        match self.receives.outcome_of_read(&waiter, &lease) {
+        self.finish_failed_read(waiter, error, ctx);
+    }
+
+    fn finish_failed_read(&mut self, waiter: Waiter, error: BrokerError, ctx: &mut Context<Self>) {
+        self.receives.end_read();
+        self.waiters_changed(ctx);
+        waiter.caller.answer(Err(error));
+        self.retry_later(Retry::Lease, ctx);
+        self.serve_again(ctx);
+    }
+
+    fn serve_again(&mut self, ctx: &mut Context<Self>) {
+        if self.receives.take_must_read_again() {
+            self.serve_waiters(ctx);
+        }
+    }
+
+    fn finish_read(&mut self, mut waiter: Waiter, lease: Lease, has_failed: bool, ctx: &mut Context<Self>) {
+        match self.receives.outcome_of_read(&waiter, &lease, has_failed) {
+            ReadOutcome::Again if is_wanted(&waiter) => {
+                waiter.reads += 1;
+                if !self.read_inbox(waiter, ctx) {
+                    self.waiters_changed(ctx);
+                }
+            }
             ReadOutcome::TakenOver => {
                 self.waiters_changed(ctx);
                 self.release(Release::Ids(message_ids(&lease.deliveries)), ctx);
@@ -110,7 +170,7 @@ impl Session {
                 };
                 self.apply(Event::DepthChanged { depth }, ctx);
             }
-            ReadOutcome::Return => {
+            ReadOutcome::Again | ReadOutcome::Return => {
                 self.waiters_changed(ctx);
                 self.return_messages(lease, waiter, ctx);
             }

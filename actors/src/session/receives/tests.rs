@@ -200,7 +200,7 @@ impl World {
             depth: Depth::default(),
             ..Lease::default()
         };
-        match self.receives.outcome_of_read(&waiter, &lease) {
+        match self.receives.outcome_of_read(&waiter, &lease, false) {
             ReadOutcome::TakenOver => {
                 assert!(waiter.incarnation < self.receives.incarnation());
                 self.waiting.extend(leased);
@@ -213,7 +213,7 @@ impl World {
                     self.receives.enqueue(waiter);
                 }
             }
-            ReadOutcome::Return => {
+            ReadOutcome::Return | ReadOutcome::Again => {
                 self.leased.extend(leased.iter().copied());
                 if !leased.is_empty() {
                     self.remember(waiter, leased);
@@ -371,9 +371,21 @@ fn a_call_returns_waits_or_asks_for_a_larger_reservation_by_what_was_leased() {
         let mut receives = receives();
         let waiter = receives.admit(ReceiveCall::default(), until_ms, ());
         let lease = lease(blocked_bytes, deliveries_len);
-        assert_eq!(receives.outcome_of_read(&waiter, &lease), outcome);
+        assert_eq!(receives.outcome_of_read(&waiter, &lease, false), outcome);
+        let again = until_ms.is_none() && deliveries_len == 0;
+        let outcome = if again { ReadOutcome::Again } else { outcome };
+        assert_eq!(
+            receives.outcome_of_read(&waiter, &lease, true),
+            outcome,
+            "lenses failed"
+        );
+        let waiter = Waiter {
+            reads: READS_AGAIN_MAX,
+            ..waiter
+        };
+        assert_ne!(receives.outcome_of_read(&waiter, &lease, true), ReadOutcome::Again);
         receives.fence_out(1);
-        assert_eq!(receives.outcome_of_read(&waiter, &lease), ReadOutcome::TakenOver);
+        assert_eq!(receives.outcome_of_read(&waiter, &lease, false), ReadOutcome::TakenOver);
     }
 }
 
