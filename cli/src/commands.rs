@@ -9,35 +9,50 @@ use super::access::{self, EnvVars};
 use super::broker::Broker;
 use super::call::{Call, done};
 use super::error::CliError;
-use super::operate::{self, Job, dead_letters, desk, gateway, inbox, messages, protocols, send, sessions, tail, wait};
+use super::operate::{
+    self, AnyJob, dead_letters::DeadLetters, desk::Desk, gateway, inbox::Inbox, messages::Messages,
+    protocols::Protocols, send::Send, sessions::Sessions, tail::Tail, wait::Wait,
+};
 use super::{
     completions, config_entry, connect, console, context, demo, doctor, healthcheck, hook, keygen, local_command, man,
     project, serve, setup, tool_calls, top, usage_errors,
 };
 
 /// A command: its arguments with their help, and what reads and runs it.
-struct Entry {
-    name: &'static str,
-    command: fn() -> Command,
-    run: Run,
+#[derive(Clone, Copy)]
+enum Entry {
+    /// It reads its arguments itself.
+    Alone(
+        &'static str,
+        fn() -> Command,
+        fn(Call<'_>) -> Result<ExitCode, CliError>,
+    ),
+    /// It asks a running broker, which the flags of [`operate::asking`] name.
+    Asking(AnyJob),
 }
 
-#[derive(Clone, Copy)]
-enum Run {
-    /// It reads its arguments itself.
-    Alone(fn(Call<'_>) -> Result<ExitCode, CliError>),
-    /// It asks a running broker, which the flags of [`operate::asking`] name.
-    Asking(fn(&ArgMatches) -> Box<dyn Job>),
+impl Entry {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Alone(name, ..) => name,
+            Self::Asking(job) => job.name,
+        }
+    }
+
+    fn command(self) -> Command {
+        match self {
+            Self::Alone(_, command, _) => command(),
+            Self::Asking(job) => operate::asking(job.command()),
+        }
+    }
 }
 
 const fn alone(name: &'static str, command: fn() -> Command, run: fn(Call<'_>) -> Result<ExitCode, CliError>) -> Entry {
-    let run = Run::Alone(run);
-    Entry { name, command, run }
+    Entry::Alone(name, command, run)
 }
 
-const fn asking(name: &'static str, command: fn() -> Command, read: fn(&ArgMatches) -> Box<dyn Job>) -> Entry {
-    let run = Run::Asking(read);
-    Entry { name, command, run }
+const fn asking<J: operate::Job>(name: &'static str) -> Entry {
+    Entry::Asking(AnyJob::new::<J>(name))
 }
 
 /// The groups with their commands, in the order of the help. The help shows no group without a heading.
@@ -64,10 +79,10 @@ static GROUPS: [(&str, &[Entry]); 6] = [
             alone(console::NAME, console::command, |call| {
                 done(console::run(console::read(&call.matches, call.env)?))
             }),
-            asking(desk::NAME, desk::command, desk::read),
-            asking(send::NAME, send::command, send::read),
-            asking(inbox::NAME, inbox::command, inbox::read),
-            asking(wait::NAME, wait::command, wait::read),
+            asking::<Desk>("desk"),
+            asking::<Send>("send"),
+            asking::<Inbox>("inbox"),
+            asking::<Wait>("wait"),
         ],
     ),
     (
@@ -81,11 +96,11 @@ static GROUPS: [(&str, &[Entry]); 6] = [
             alone("top", top::command, |call| {
                 done(top::run(top::read(&call.matches, call.env)?))
             }),
-            asking(sessions::NAME, sessions::command, sessions::read),
-            asking(messages::NAME, messages::command, messages::read),
-            asking(dead_letters::NAME, dead_letters::command, dead_letters::read),
-            asking(protocols::NAME, protocols::command, protocols::read),
-            asking(tail::NAME, tail::command, tail::read),
+            asking::<Sessions>("sessions"),
+            asking::<Messages>("messages"),
+            asking::<DeadLetters>("dead-letters"),
+            asking::<Protocols>("protocols"),
+            asking::<Tail>("tail"),
             alone(
                 "logs",
                 || local_command::of_user("logs"),
@@ -148,7 +163,7 @@ static GROUPS: [(&str, &[Entry]); 6] = [
                 local_command::run("dev", call)
             }),
             alone(tool_calls::CALL, tool_calls::call, |call| {
-                tool_calls::read_call(&call.matches, tool_calls::target(&call.matches, call.env)?).run()
+                tool_calls::run_call(&call.matches, tool_calls::target(&call.matches, call.env)?)
             }),
             alone(tool_calls::REPL, tool_calls::repl, |call| {
                 tool_calls::read_repl(tool_calls::target(&call.matches, call.env)?).run()
@@ -170,9 +185,9 @@ static GROUPS: [(&str, &[Entry]); 6] = [
 pub fn run(mut matches: ArgMatches, env: &EnvVars, broker: &'static dyn Broker) -> Result<ExitCode, CliError> {
     let (name, matches) = matches.remove_subcommand().unwrap_or_default();
     let mut entries = GROUPS.iter().flat_map(|(_, entries)| *entries);
-    match entries.find(|entry| entry.name == name).map(|entry| entry.run) {
-        Some(Run::Alone(run)) => run(Call { matches, env, broker }),
-        Some(Run::Asking(read)) => done(operate::run(&*read(&matches), &matches, env)),
+    match entries.find(|entry| entry.name() == name) {
+        Some(Entry::Alone(.., run)) => run(Call { matches, env, broker }),
+        Some(Entry::Asking(job)) => done(operate::run(*job, &matches, env)),
         None => Err(CliError::Usage(usage_errors::no_command(&all()))),
     }
 }
@@ -194,18 +209,15 @@ pub fn all() -> Command {
     let styles = program.get_styles().clone();
     let (header, literal) = (styles.get_header(), styles.get_literal());
     let entries = || GROUPS.iter().flat_map(|(_, entries)| *entries);
-    let width = entries().map(|entry| entry.name.len()).max().unwrap_or_default();
+    let width = entries().map(|entry| entry.name().len()).max().unwrap_or_default();
     let mut program = program.subcommand_required(true).arg_required_else_help(true);
     let mut groups = String::new();
     for (heading, entries) in &GROUPS {
         let mut lines = String::new();
         for entry in *entries {
-            let command = match entry.run {
-                Run::Alone(_) => (entry.command)(),
-                Run::Asking(_) => operate::asking((entry.command)()),
-            };
+            let command = entry.command();
             let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-            let (name, space) = (entry.name, width - entry.name.len());
+            let (name, space) = (entry.name(), width - entry.name().len());
             // Writing to a String cannot fail.
             let _ = writeln!(lines, "  {literal}{name}{literal:#}{:space$}  {about}", "");
             program = program.subcommand(command);
@@ -228,9 +240,9 @@ mod tests {
     fn an_entry_has_the_name_of_its_command_and_a_group_unless_it_is_hidden() {
         for (heading, entries) in &GROUPS {
             for entry in *entries {
-                let command = (entry.command)();
-                assert_eq!(command.get_name(), entry.name);
-                assert_eq!(command.is_hide_set(), heading.is_empty(), "{}", entry.name);
+                let command = entry.command();
+                assert_eq!(command.get_name(), entry.name());
+                assert_eq!(command.is_hide_set(), heading.is_empty(), "{}", entry.name());
             }
         }
     }

@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use serde_json::json;
 
 use super::access::BrokerUrl;
 use super::contexts::{Context, Contexts, OWN, is_readable_by_others, read_name};
 use super::error::CliError;
-use super::flags::{given, id, switch, text};
+use super::flags::id;
 use super::output::{EXIT_CODES, json_value_line, print};
 use super::table::{Table, escaped};
 
@@ -29,108 +28,102 @@ the broker of this user. A context has the path of the key file, never the key.
 
 /// The command with its help.
 pub fn command() -> Command {
-    Command::new(NAME)
+    ContextCommand::augment_subcommands(Command::new(NAME))
         .about("Name the brokers that you use: add, use, list and remove contexts")
         .long_about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(add())
-        .subcommand(
-            Command::new("use")
-                .about("Use a context in all commands that name no other broker; local is the broker of this user")
-                .arg(name().value_parser(id)),
-        )
-        .subcommand(
-            Command::new("list")
-                .about("List the contexts; a star marks the current one")
-                .arg(switch("json", "Print them as JSON, one object per line")),
-        )
-        .subcommand(
-            Command::new("remove")
-                .about("Remove a context; its key file stays")
-                .arg(name().value_parser(id)),
-        )
         .after_help(EXIT_CODES)
 }
 
-fn add() -> Command {
-    Command::new("add")
-        .about("Add a context, or change the one of this name")
-        .arg(name().value_parser(read_name))
-        .arg(text("url", "URL", "Address of the broker").required(true))
-        .arg(
-            Arg::new("key-file")
-                .long("key-file")
-                .value_name("FILE")
-                .value_parser(ValueParser::path_buf())
-                .help("File that holds the API key and nothing else"),
-        )
-        .arg(text("project", "PROJECT", "The project, for a key that may act in several").value_parser(id))
-        .arg(switch(
-            "insecure",
-            "Send the key over http:// to another machine: the network can read it",
-        ))
-        .arg(switch("use", "Use it from now on"))
-}
-
-fn name() -> Arg {
-    Arg::new("name")
-        .value_name("NAME")
-        .required(true)
-        .help("Name of the context")
-}
-
 /// What to do with the contexts.
-#[derive(Debug)]
+#[derive(Debug, Subcommand)]
 pub enum ContextCommand {
-    Add {
+    /// Add a context, or change the one of this name.
+    Add(Add),
+    /// Use a context in all commands that name no other broker; local is the broker of this user.
+    Use {
+        /// Name of the context.
+        #[arg(value_name = "NAME", value_parser = id)]
         name: String,
-        context: Context,
-        is_used: bool,
     },
-    Use(String),
+    /// List the contexts; a star marks the current one.
     List {
-        is_json: bool,
+        /// Print them as JSON, one object per line.
+        #[arg(long)]
+        json: bool,
     },
-    Remove(String),
+    /// Remove a context; its key file stays.
+    Remove {
+        /// Name of the context.
+        #[arg(value_name = "NAME", value_parser = id)]
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Add {
+    /// Name of the context.
+    #[arg(value_name = "NAME", value_parser = read_name)]
+    name: String,
+    /// Address of the broker.
+    #[arg(long, value_name = "URL")]
+    url: String,
+    /// File that holds the API key and nothing else.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// The project, for a key that may act in several.
+    #[arg(long, value_name = "PROJECT", value_parser = id)]
+    project: Option<String>,
+    /// Send the key over http:// to another machine: the network can read it.
+    #[arg(long)]
+    insecure: bool,
+    /// Use it from now on.
+    #[arg(long = "use")]
+    is_used: bool,
 }
 
 /// Reads the arguments.
 ///
 /// # Errors
-/// [`CliError::Usage`] when the address or the key file cannot be used.
+/// [`CliError::Usage`] when the arguments are wrong.
 pub fn read(matches: &ArgMatches) -> Result<ContextCommand, CliError> {
-    let Some((word, below)) = matches.subcommand() else {
-        return Err(CliError::Usage("no command after context".to_owned()));
-    };
-    let name = |below: &ArgMatches| given(below, "name").unwrap_or_default();
-    Ok(match word {
-        "add" => ContextCommand::Add {
-            name: name(below),
-            context: read_context(below).map_err(CliError::Usage)?,
-            is_used: below.get_flag("use"),
-        },
-        "use" => ContextCommand::Use(name(below)),
-        "remove" => ContextCommand::Remove(name(below)),
-        _ => ContextCommand::List {
-            is_json: below.get_flag("json"),
-        },
-    })
+    ContextCommand::from_arg_matches(matches).map_err(|error| CliError::Usage(error.to_string()))
 }
 
-fn read_context(matches: &ArgMatches) -> Result<Context, String> {
-    let url = BrokerUrl::parse(&given(matches, "url").unwrap_or_default(), "--url")?;
-    let key_file = matches.get_one::<PathBuf>("key-file").map(|file| {
-        // Commands are run in any folder.
-        let unusable = |error: std::io::Error| format!("--key-file {} cannot be used: {error}", file.display());
-        file.canonicalize().map_err(unusable)
-    });
-    Ok(Context {
-        url: url.text,
-        key_file: key_file.transpose()?,
-        project: given(matches, "project"),
-        insecure: matches.get_flag("insecure"),
-    })
+impl Add {
+    fn context(&self) -> Result<Context, CliError> {
+        let url = BrokerUrl::parse(&self.url, "--url").map_err(CliError::Usage)?;
+        let key_file = self.key_file.as_ref().map(|file| {
+            let unusable = |error: std::io::Error| format!("--key-file {} cannot be used: {error}", file.display());
+            file.canonicalize().map_err(unusable)
+        });
+        Ok(Context {
+            url: url.text,
+            key_file: key_file.transpose().map_err(CliError::Usage)?,
+            project: self.project.clone(),
+            insecure: self.insecure,
+        })
+    }
+
+    /// Returns what to say once the contexts are kept.
+    fn run(self, contexts: &mut Contexts) -> Result<String, CliError> {
+        let context = self.context()?;
+        let key_file = context.key_file.as_ref().filter(|file| is_readable_by_others(file));
+        let warning = key_file.map_or_else(String::new, |file| {
+            let file = escaped(&file.to_string_lossy());
+            format!("\nwarning: other users of this machine may read {file}; run chmod 600")
+        });
+        let name = self.name;
+        let is_changed = contexts.add(name.clone(), context).map_err(CliError::Failed)?;
+        let verb = if is_changed { "is changed" } else { "is added" };
+        Ok(if self.is_used {
+            contexts.current = Some(name.clone());
+            format!("the context {name} {verb} and used{warning}")
+        } else {
+            format!("the context {name} {verb}; mcp-broker context use {name} uses it{warning}")
+        })
+    }
 }
 
 /// Changes or shows the contexts.
@@ -139,57 +132,25 @@ fn read_context(matches: &ArgMatches) -> Result<Context, String> {
 /// [`CliError::Failed`]: the file cannot be used, or there is no such context.
 pub fn run(command: ContextCommand) -> Result<(), CliError> {
     let mut contexts = Contexts::read().map_err(CliError::Failed)?;
-    match change(&mut contexts, command).map_err(CliError::Failed)? {
-        Some(said) => {
-            contexts.write().map_err(CliError::Failed)?;
-            print(&format!("{said}\n"))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Carries a command out, and returns what to say once the contexts are kept. `None` if nothing has changed.
-fn change(contexts: &mut Contexts, command: ContextCommand) -> Result<Option<String>, String> {
-    Ok(Some(match command {
-        ContextCommand::Add { name, context, is_used } => {
-            let key_file = context.key_file.as_ref().filter(|file| is_readable_by_others(file));
-            let warning = key_file.map_or_else(String::new, |file| {
-                let file = escaped(&file.to_string_lossy());
-                format!("\nwarning: other users of this machine may read {file}; run chmod 600")
-            });
-            let verb = if contexts.add(name.clone(), context)? {
-                "is changed"
-            } else {
-                "is added"
-            };
-            if is_used {
-                contexts.current = Some(name.clone());
-                format!("the context {name} {verb} and used{warning}")
-            } else {
-                format!("the context {name} {verb}; mcp-broker context use {name} uses it{warning}")
-            }
-        }
-        ContextCommand::Use(name) if name == OWN => {
+    let said = match command {
+        ContextCommand::Add(add) => add.run(&mut contexts)?,
+        ContextCommand::Use { name } if name == OWN => {
             contexts.current = None;
             "commands use the broker of this user".to_owned()
         }
-        ContextCommand::Use(name) => {
-            let url = escaped(&contexts.find(&name)?.url);
+        ContextCommand::Use { name } => {
+            let url = escaped(&contexts.find(&name).map_err(CliError::Failed)?.url);
             contexts.current = Some(name.clone());
             format!("commands use the context {name}: {url}")
         }
-        ContextCommand::Remove(name) => {
-            contexts.remove(&name)?;
+        ContextCommand::Remove { name } => {
+            contexts.remove(&name).map_err(CliError::Failed)?;
             format!("the context {name} is removed")
         }
-        ContextCommand::List { is_json } => {
-            list(contexts, is_json).map_err(|error| match error {
-                CliError::Failed(line) => line,
-                other => format!("{other:?}"),
-            })?;
-            return Ok(None);
-        }
-    }))
+        ContextCommand::List { json } => return list(&contexts, json),
+    };
+    contexts.write().map_err(CliError::Failed)?;
+    print(&format!("{said}\n"))
 }
 
 fn list(contexts: &Contexts, is_json: bool) -> Result<(), CliError> {

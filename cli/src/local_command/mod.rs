@@ -310,7 +310,7 @@ pub fn run(name: &str, call: Call<'_>) -> Result<ExitCode, CliError> {
             };
             logs.show(&LocalPaths::look_up(&instance)?)?;
         }
-        (_, tool_calls::CALL) => return tool_calls::read_call(below, Target::Instance(instance)).run(),
+        (_, tool_calls::CALL) => return tool_calls::run_call(below, Target::Instance(instance)),
         (_, tool_calls::REPL) => return tool_calls::read_repl(Target::Instance(instance)).run(),
         (_, "cleanup") => clean_up_and_say(has(below, "dry-run"), &output)?,
         _ => return status(&chosen(instance, below)?, has(below, "all"), &output),

@@ -1,9 +1,9 @@
 //! How dead letters are selected.
 
-use clap::{Arg, ArgMatches};
+use clap::{Args, builder::PossibleValuesParser};
 
 use crate::client::{parameter, with_query};
-use crate::flags::{choice, given, text};
+use crate::flags::one_of;
 
 /// The most dead letters of a page.
 pub const PAGE_LEN_MAX: usize = 500;
@@ -18,20 +18,27 @@ const REASONS: &[&str] = &[
 ];
 
 /// The flags that select dead letters.
-pub fn filters() -> [Arg; 3] {
-    [
-        choice("reason", "REASON", REASONS, "Only dead letters with this reason"),
-        text(
-            "session",
-            "SESSION",
-            "Only messages that this session sent or should have got",
-        ),
-        text("protocol", "NAME", "Only messages of this protocol"),
-    ]
+#[derive(Debug, Args)]
+pub struct Filters {
+    #[arg(long, value_name = "REASON", help = one_of(REASONS, "Only dead letters with this reason"),
+        value_parser = PossibleValuesParser::new(REASONS), hide_possible_values = true)]
+    reason: Option<String>,
+    /// Only messages that this session sent or should have got.
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
+    /// Only messages of this protocol.
+    #[arg(long, value_name = "NAME")]
+    protocol: Option<String>,
 }
 
-/// The list that these flags select.
-pub fn path(matches: &ArgMatches) -> String {
-    let filters = ["reason", "session", "protocol"].map(|name| parameter(name, given(matches, name)));
-    with_query("/api/v1/dead-letters", filters)
+impl Filters {
+    /// The list that these flags select.
+    pub fn path(&self) -> String {
+        let filters = [
+            parameter("reason", self.reason.as_ref()),
+            parameter("session", self.session.as_ref()),
+            parameter("protocol", self.protocol.as_ref()),
+        ];
+        with_query("/api/v1/dead-letters", filters)
+    }
 }

@@ -1,69 +1,51 @@
 //! `dead-letters`: lists messages that were given up, or sends them again.
 
-use clap::{ArgMatches, Command};
+use clap::{Args, Subcommand};
 
-use super::dead_letter::{self, PAGE_LEN_MAX};
+use super::dead_letter::{Filters, PAGE_LEN_MAX};
 use super::job::{Context, Job};
 use super::lists::{self, LIMIT_MAX, Pages};
 use super::lookup::whole_path;
-use super::redrive;
+use super::redrive::Redrive;
 use crate::client::with_query;
 use crate::error::CliError;
-use crate::flags::{given_number, limit, switch};
+use crate::flags::whole;
 use crate::output::Output;
 use crate::short::prefix;
 use crate::table::Table;
 use rest::messages::DeadLetter;
 
-/// The name of the command.
-pub const NAME: &str = "dead-letters";
-
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("List the dead letters, oldest first, or send them again")
-        .args(dead_letter::filters())
-        .arg(switch(
-            "payload",
-            "Also show the payloads, which requires the scope admin",
-        ))
-        .arg(limit(LIMIT_MAX, "100", "The most dead letters to list"))
-        .subcommand(redrive::command())
-        .args_conflicts_with_subcommands(false)
+/// List the dead letters, oldest first, or send them again.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = false)]
+pub struct DeadLetters {
+    #[command(flatten)]
+    filters: Filters,
+    /// Also show the payloads, which requires the scope admin.
+    #[arg(long)]
+    payload: bool,
+    /// The most dead letters to list.
+    #[arg(long, value_name = "N", default_value = "100", value_parser = whole(1..=LIMIT_MAX))]
+    limit: u32,
+    #[command(subcommand)]
+    below: Option<Below>,
 }
 
-#[derive(Debug)]
-struct DeadLetters {
-    path: String,
-    limit: usize,
-    with_payload: bool,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    if let Some((_, below)) = matches.subcommand() {
-        return redrive::read(below);
-    }
-    let with_payload = matches.get_flag("payload");
-    let include = with_payload.then(|| "include=payload".to_owned());
-    Box::new(DeadLetters {
-        path: with_query(&dead_letter::path(matches), [include]),
-        limit: given_number(matches, "limit").unwrap_or(LIMIT_MAX) as usize,
-        with_payload,
-    })
+#[derive(Debug, Subcommand)]
+enum Below {
+    Redrive(Redrive),
 }
 
 impl Job for DeadLetters {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let pages = Pages::new(
-            &context.client,
-            whole_path(&context.client, &self.path)?,
-            "dead_letters",
-            PAGE_LEN_MAX,
-            self.limit,
-        );
+        if let Some(Below::Redrive(redrive)) = &self.below {
+            return redrive.run(context);
+        }
+        let include = self.payload.then(|| "include=payload".to_owned());
+        let path = whole_path(&context.client, &with_query(&self.filters.path(), [include]))?;
+        let pages = Pages::new(&context.client, path, "dead_letters", PAGE_LEN_MAX, self.limit as usize);
         lists::show(context, pages, "dead letters", |letters| {
-            table(&context.output, letters, self.with_payload)
+            table(&context.output, letters, self.payload)
         })
         .map(drop)
     }

@@ -1,7 +1,7 @@
 //! `inbox`: shows the waiting messages of a session, or takes them.
 
 use actors::model::NOTE_CHARACTERS_MAX;
-use clap::{ArgMatches, Command};
+use clap::{Args, builder::PossibleValuesParser};
 use rest::{
     messages::{Envelope, ListedMessage},
     sessions::Session,
@@ -20,12 +20,9 @@ use super::sessions::path_of;
 use super::tools;
 use crate::client::{ApiRequest, parameter, with_query};
 use crate::error::CliError;
-use crate::flags::{choice, given, given_number, limit, session, switch, text};
+use crate::flags::{id, one_of, whole};
 use crate::output::{Written, json_line, write};
 use crate::short::counted;
-
-/// The name of the command.
-pub const NAME: &str = "inbox";
 
 /// The most messages that are taken or shown at once.
 const MESSAGES_MAX: u32 = 1000;
@@ -45,34 +42,31 @@ that is connected under this name would lose its connection, so --take refuses a
 The senders can read --outcome and --note, for instance with mcp-broker messages MESSAGE_ID. A message with the
 outcome rejected becomes a dead letter.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("Show the messages that wait for a session, or take them")
-        .long_about(ABOUT)
-        .arg(session())
-        .arg(switch("take", "Receive and acknowledge the messages as the session").visible_alias("ack"))
-        .arg(switch("force", "Take them although the session is active").requires("take"))
-        .arg(
-            choice(
-                "outcome",
-                "OUTCOME",
-                OUTCOMES,
-                "How the work on the messages that are taken ended",
-            )
-            .requires("take"),
-        )
-        .arg(
-            text(
-                "note",
-                "TEXT",
-                "What the sender should know about the outcome, at most 1000 characters",
-            )
-            .requires("outcome")
-            .value_parser(note),
-        )
-        .arg(switch("payload", "Also show the payloads, which requires the scope admin").conflicts_with("take"))
-        .arg(limit(MESSAGES_MAX, "100", "The most messages"))
+/// Show the messages that wait for a session, or take them.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT)]
+pub struct Inbox {
+    /// Name or id of the session.
+    #[arg(value_name = "NAME", value_parser = id)]
+    session: String,
+    /// Receive and acknowledge the messages as the session.
+    #[arg(long, visible_alias = "ack")]
+    take: bool,
+    /// Take them although the session is active.
+    #[arg(long, requires = "take")]
+    force: bool,
+    #[arg(long, value_name = "OUTCOME", help = one_of(OUTCOMES, "How the work on the messages that are taken ended"),
+        value_parser = PossibleValuesParser::new(OUTCOMES), hide_possible_values = true, requires = "take")]
+    outcome: Option<String>,
+    /// What the sender should know about the outcome, at most 1000 characters.
+    #[arg(long, value_name = "TEXT", value_parser = note, requires = "outcome")]
+    note: Option<String>,
+    /// Also show the payloads, which requires the scope admin.
+    #[arg(long, conflicts_with = "take")]
+    payload: bool,
+    /// The most messages.
+    #[arg(long, value_name = "N", default_value = "100", value_parser = whole(1..=MESSAGES_MAX))]
+    limit: u32,
 }
 
 /// Refuses a note that the broker would refuse only when the messages are received.
@@ -81,31 +75,6 @@ fn note(text: &str) -> Result<String, String> {
         return Err(format!("at most {NOTE_CHARACTERS_MAX} characters"));
     }
     Ok(text.to_owned())
-}
-
-#[derive(Debug)]
-struct Inbox {
-    session: String,
-    takes: bool,
-    force: bool,
-    with_payload: bool,
-    /// The outcome with which messages are acknowledged, and the note with it.
-    outcome: Option<String>,
-    note: Option<String>,
-    limit: usize,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    Box::new(Inbox {
-        session: given(matches, "session").unwrap_or_default(),
-        takes: matches.get_flag("take"),
-        force: matches.get_flag("force"),
-        with_payload: matches.get_flag("payload"),
-        outcome: given(matches, "outcome"),
-        note: given(matches, "note"),
-        limit: given_number(matches, "limit").unwrap_or(MESSAGES_MAX) as usize,
-    })
 }
 
 /// The result of `receive_messages`.
@@ -125,7 +94,7 @@ impl Job for Inbox {
         let path = whole_path(&context.client, &path_of(&self.session))?;
         let body = context.client.send(&ApiRequest::get(path))?;
         let session: Session = parsed(&body)?;
-        if self.takes {
+        if self.take {
             self.take(context, &session)
         } else {
             self.peek(context, &session)
@@ -139,10 +108,7 @@ impl Inbox {
         let filters = [
             parameter("session", Some(&session.session_id)),
             parameter("status", Some("queued")),
-            Some(format!(
-                "include={}",
-                if self.with_payload { "payload" } else { "excerpt" }
-            )),
+            Some(format!("include={}", if self.payload { "payload" } else { "excerpt" })),
         ];
         let path = with_query("/api/v1/messages", filters);
         let mut pages = Pages::new(&context.client, path, "messages", PAGE_LEN_MAX, usize::MAX);
@@ -161,7 +127,7 @@ impl Inbox {
         }
         waiting.reverse();
         let found = waiting.len() as u64;
-        waiting.truncate(self.limit);
+        waiting.truncate(self.limit as usize);
         if context.output.json {
             let lines: String = waiting.iter().map(|(_, item)| json_line(item)).collect();
             write(&lines)?;
@@ -175,7 +141,7 @@ impl Inbox {
                 &context.output,
                 &shown,
                 &Names::ask(&context.client),
-                self.with_payload,
+                self.payload,
             )),
         };
         let older = session.queue_size.saturating_sub(found);
@@ -186,7 +152,7 @@ impl Inbox {
                 "{count} more, older than the history of the broker or not yours to see"
             );
         }
-        if found > self.limit as u64 {
+        if found > u64::from(self.limit) {
             let _ = writeln!(text, "\nThere are more messages: --limit shows up to {MESSAGES_MAX}.");
         }
         write(&text).map(|_| ())
@@ -216,7 +182,7 @@ impl Inbox {
 
     fn receive(&self, context: &Context, session_id: &str) -> Result<(), CliError> {
         let client = &context.client;
-        let mut left = self.limit;
+        let mut left = self.limit as usize;
         let mut count = 0;
         let remaining = loop {
             let most = self.outcome.as_ref().map_or(left, |_| left.min(CONCLUDED_MAX));

@@ -4,7 +4,7 @@ use rest::messages::{LifeChange, MessageLife, RecipientLife};
 use serde_json::value::RawValue;
 use std::fmt::Write as _;
 
-use super::job::{Context, Job};
+use super::job::Context;
 use super::lists::parsed;
 use super::lookup::whole_path;
 use super::message::recipient as recipient_of;
@@ -20,48 +20,39 @@ use crate::table::{Table, escaped_json};
 const RECIPIENTS_MAX: usize = 1000;
 
 /// Shows the life of a message.
-#[derive(Debug)]
-pub struct Life {
-    pub message: String,
-    pub with_payload: bool,
-}
-
-/// The path of the life of a message.
-pub fn path_of(message: &str) -> String {
-    format!("/api/v1/messages/{}", percent_encoded(message))
-}
-
-impl Job for Life {
-    fn run(&self, context: &Context) -> Result<(), CliError> {
-        let include = self.with_payload.then(|| "include=payload".to_owned());
-        let path = with_query(&whole_path(&context.client, &path_of(&self.message))?, [include]);
-        let mut life: Option<MessageLife> = None;
-        let mut cursor: Option<String> = None;
-        loop {
-            let asked = ApiRequest::get(with_query(&path, [parameter("cursor", cursor.as_ref())]));
-            let body = context.client.send(&asked)?;
-            let page: MessageLife = parsed(&body)?;
-            cursor.clone_from(&page.next_cursor);
-            if context.output.json && write(&json_line(&parsed::<Box<RawValue>>(&body)?))? == Written::Closed {
-                return Ok(());
-            }
-            match &mut life {
-                None => life = Some(page),
-                Some(life) if !context.output.json => life.recipients.extend(page.recipients),
-                Some(_) => {}
-            }
-            let is_enough = !context.output.json
-                && life
-                    .as_ref()
-                    .is_some_and(|life| life.recipients.len() >= RECIPIENTS_MAX);
-            if cursor.is_none() || is_enough {
-                break;
-            }
+///
+/// # Errors
+/// The broker refuses, or the output cannot be written.
+pub fn show(context: &Context, message: &str, with_payload: bool) -> Result<(), CliError> {
+    let include = with_payload.then(|| "include=payload".to_owned());
+    let path = format!("/api/v1/messages/{}", percent_encoded(message));
+    let path = with_query(&whole_path(&context.client, &path)?, [include]);
+    let mut life: Option<MessageLife> = None;
+    let mut cursor: Option<String> = None;
+    loop {
+        let asked = ApiRequest::get(with_query(&path, [parameter("cursor", cursor.as_ref())]));
+        let body = context.client.send(&asked)?;
+        let page: MessageLife = parsed(&body)?;
+        cursor.clone_from(&page.next_cursor);
+        if context.output.json && write(&json_line(&parsed::<Box<RawValue>>(&body)?))? == Written::Closed {
+            return Ok(());
         }
-        match life {
-            Some(life) if !context.output.json => print(&text(context, &life, cursor.is_some())),
-            _ => Ok(()),
+        match &mut life {
+            None => life = Some(page),
+            Some(life) if !context.output.json => life.recipients.extend(page.recipients),
+            Some(_) => {}
         }
+        let is_enough = !context.output.json
+            && life
+                .as_ref()
+                .is_some_and(|life| life.recipients.len() >= RECIPIENTS_MAX);
+        if cursor.is_none() || is_enough {
+            break;
+        }
+    }
+    match life {
+        Some(life) if !context.output.json => print(&text(context, &life, cursor.is_some())),
+        _ => Ok(()),
     }
 }
 

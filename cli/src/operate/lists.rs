@@ -148,3 +148,14 @@ where
     }
     print(&text(&parsed(body)?))
 }
+
+/// Asks for one object and prints it like [`show_one`].
+///
+/// # Errors
+/// As [`show_one`], or the broker refuses.
+pub fn show_path<T>(context: &Context, path: String, text: impl FnOnce(&T) -> String) -> Result<(), CliError>
+where
+    T: for<'de> Deserialize<'de>,
+{
+    show_one(context, &context.client.send(&ApiRequest::get(path))?, text)
+}

@@ -4,23 +4,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use actors::clock::{now, rfc3339_text};
-use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command};
+use clap::{Args, builder::PossibleValuesParser};
 
-use super::export::Export;
+use super::export::export;
 use super::job::{Context, Job};
-use super::life::Life;
+use super::life;
 use super::lists::{self, LIMIT_MAX, Pages};
 use super::lookup::whole_path;
 use super::message::{PAGE_LEN_MAX, table};
 use super::names::Names;
 use crate::client::{parameter, with_query};
 use crate::error::CliError;
-use crate::flags::{choice, given, given_number, id, limit, switch, text};
+use crate::flags::{id, one_of, whole};
 use common::config::{Rule, Span};
-
-/// The name of the command.
-pub const NAME: &str = "messages";
 
 const PRIORITIES: &[&str] = &["low", "normal", "high", "urgent"];
 const STATUSES: &[&str] = &["queued", "delivered", "acknowledged", "expired", "dead_lettered"];
@@ -31,63 +27,62 @@ List messages, newest first, show the life of one, or export the history.
 The broker remembers messages for the time of its setting message_history. A key of scope member sees the
 messages that its own sessions sent or got.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("List messages, newest first, show the life of one, or export the history")
-        .long_about(ABOUT)
-        .arg(
-            Arg::new("message")
-                .value_name("MESSAGE_ID")
-                .value_parser(id)
-                .help("Show what happened to this message, and when"),
-        )
-        .arg(text("session", "SESSION", "Only messages that this session sent or got").conflicts_with("message"))
-        .arg(
-            choice(
-                "status",
-                "STATUS",
-                STATUSES,
-                "Only messages with this status for a recipient",
-            )
-            .conflicts_with("message"),
-        )
-        .arg(text("thread", "ID", "Only messages of this thread: with this thread_id, or this message id").conflicts_with("message"))
-        .arg(text("correlation-id", "ID", "Only messages with this correlation id").conflicts_with("message"))
-        .arg(
-            text(
-                "since",
-                "TIME",
-                "Only messages accepted at this time or later: 2026-01-31T12:00:00Z,\nor how long ago: 10m, 24h",
-            )
-            .conflicts_with("message")
-            .value_parser(time),
-        )
-        .arg(
-            text("until", "TIME", "Only messages accepted before this time, given as for --since")
-                .conflicts_with("message")
-                .value_parser(time),
-        )
-        .arg(text("protocol", "NAME", "Only messages of this protocol").conflicts_with("message"))
-        .arg(choice("priority", "PRIORITY", PRIORITIES, "Only messages of this urgency").conflicts_with("message"))
-        .arg(
-            text("query", "TEXT", "Only messages with this text in their subject, in the names of their\nsessions or of their protocol, or in their correlation id")
-                .conflicts_with("message"),
-        )
-        .arg(switch(
-            "payload",
-            "Also show the payloads, which requires the scope admin",
-        ))
-        .arg(limit(LIMIT_MAX, "100", "The most messages to list").conflicts_with_all(["message", "export"]))
-        .arg(
-            Arg::new("export")
-                .long("export")
-                .value_name("FILE")
-                .value_parser(ValueParser::path_buf())
-                .conflicts_with("message")
-                .help("Write all of them into a new file, as JSON, one message per line"),
-        )
-        .arg(switch("force", "Replace the file of --export if it exists").requires("export"))
+/// List messages, newest first, show the life of one, or export the history.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT)]
+pub struct Messages {
+    /// Show what happened to this message, and when.
+    #[arg(value_name = "MESSAGE_ID", value_parser = id)]
+    message: Option<String>,
+    /// Only messages that this session sent or got.
+    #[arg(long, value_name = "SESSION", conflicts_with = "message")]
+    session: Option<String>,
+    #[arg(long, value_name = "STATUS", help = one_of(STATUSES, "Only messages with this status for a recipient"),
+        value_parser = PossibleValuesParser::new(STATUSES), hide_possible_values = true, conflicts_with = "message")]
+    status: Option<String>,
+    #[arg(
+        long,
+        value_name = "ID",
+        help = "Only messages of this thread: with this thread_id, or this message id",
+        conflicts_with = "message"
+    )]
+    thread: Option<String>,
+    /// Only messages with this correlation id.
+    #[arg(long, value_name = "ID", conflicts_with = "message")]
+    correlation_id: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "message",
+        help = "Only messages accepted at this time or later: 2026-01-31T12:00:00Z,\nor how long ago: 10m, 24h")]
+    since: Option<String>,
+    /// Only messages accepted before this time, given as for --since.
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "message")]
+    until: Option<String>,
+    /// Only messages of this protocol.
+    #[arg(long, value_name = "NAME", conflicts_with = "message")]
+    protocol: Option<String>,
+    #[arg(long, value_name = "PRIORITY", help = one_of(PRIORITIES, "Only messages of this urgency"),
+        value_parser = PossibleValuesParser::new(PRIORITIES), hide_possible_values = true, conflicts_with = "message")]
+    priority: Option<String>,
+    #[arg(
+        long,
+        value_name = "TEXT",
+        conflicts_with = "message",
+        help = "Only messages with this text in their subject, \
+        in the names of their\nsessions or of their protocol, or in their correlation id"
+    )]
+    query: Option<String>,
+    /// Also show the payloads, which requires the scope admin.
+    #[arg(long)]
+    payload: bool,
+    /// The most messages to list.
+    #[arg(long, value_name = "N", default_value = "100", value_parser = whole(1..=LIMIT_MAX),
+        conflicts_with_all = ["message", "export"])]
+    limit: u32,
+    /// Write all of them into a new file, as JSON, one message per line.
+    #[arg(long, value_name = "FILE", conflicts_with = "message")]
+    export: Option<PathBuf>,
+    /// Replace the file of --export if it exists.
+    #[arg(long, requires = "export")]
+    force: bool,
 }
 
 const AGO_DAYS_MAX: u64 = 36_500;
@@ -105,64 +100,36 @@ fn time(text: &str) -> Result<String, String> {
     }
 }
 
-#[derive(Debug)]
-struct Messages {
-    path: String,
-    limit: usize,
-    with_payload: bool,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    let with_payload = matches.get_flag("payload");
-    if let Some(message) = given(matches, "message") {
-        return Box::new(Life { message, with_payload });
-    }
-    let file = matches.get_one::<PathBuf>("export");
-    let include = match (with_payload, file) {
-        (true, _) => Some("payload"),
-        (false, None) => Some("excerpt"),
-        // A file has texts only where they were asked for.
-        (false, Some(_)) => None,
-    };
-    let filters = [
-        parameter("session", given(matches, "session")),
-        parameter("status", given(matches, "status")),
-        parameter("thread_id", given(matches, "thread")),
-        parameter("correlation_id", given(matches, "correlation-id")),
-        parameter("since", given(matches, "since")),
-        parameter("until", given(matches, "until")),
-        parameter("protocol", given(matches, "protocol")),
-        parameter("priority", given(matches, "priority")),
-        parameter("q", given(matches, "query")),
-        include.map(|what| format!("include={what}")),
-    ];
-    let path = with_query("/api/v1/messages", filters);
-    if let Some(file) = file {
-        return Box::new(Export {
-            path,
-            file: file.clone(),
-            replace: matches.get_flag("force"),
-        });
-    }
-    Box::new(Messages {
-        path,
-        limit: given_number(matches, "limit").unwrap_or(LIMIT_MAX) as usize,
-        with_payload,
-    })
-}
-
 impl Job for Messages {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let path = whole_path(&context.client, &self.path)?;
-        let pages = Pages::new(&context.client, path, "messages", PAGE_LEN_MAX, self.limit);
+        if let Some(message) = &self.message {
+            return life::show(context, message, self.payload);
+        }
+        let include = match (self.payload, &self.export) {
+            (true, _) => Some("payload"),
+            (false, None) => Some("excerpt"),
+            (false, Some(_)) => None,
+        };
+        let filters = [
+            parameter("session", self.session.as_ref()),
+            parameter("status", self.status.as_ref()),
+            parameter("thread_id", self.thread.as_ref()),
+            parameter("correlation_id", self.correlation_id.as_ref()),
+            parameter("since", self.since.as_ref()),
+            parameter("until", self.until.as_ref()),
+            parameter("protocol", self.protocol.as_ref()),
+            parameter("priority", self.priority.as_ref()),
+            parameter("q", self.query.as_ref()),
+            include.map(|what| format!("include={what}")),
+        ];
+        let path = with_query("/api/v1/messages", filters);
+        if let Some(file) = &self.export {
+            return export(context, &path, file, self.force);
+        }
+        let path = whole_path(&context.client, &path)?;
+        let pages = Pages::new(&context.client, path, "messages", PAGE_LEN_MAX, self.limit as usize);
         lists::show(context, pages, "messages", |messages| {
-            table(
-                &context.output,
-                messages,
-                &Names::ask(&context.client),
-                self.with_payload,
-            )
+            table(&context.output, messages, &Names::ask(&context.client), self.payload)
         })
         .map(drop)
     }

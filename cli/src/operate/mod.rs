@@ -40,7 +40,7 @@ use super::usage_errors::redact_keys;
 
 pub use events::{EventStream, Frame};
 use job::Context;
-pub use job::Job;
+pub use job::{AnyJob, Job};
 pub use lists::{Pages, parsed};
 pub use message::progress as message_progress;
 pub use names::Names;
@@ -71,7 +71,19 @@ pub fn asking(command: Command) -> Command {
 ///
 /// # Errors
 /// What went wrong, for the user.
-pub fn run(job: &dyn Job, matches: &ArgMatches, env: &EnvVars) -> Result<(), CliError> {
+pub fn run(job: AnyJob, matches: &ArgMatches, env: &EnvVars) -> Result<(), CliError> {
+    with_context(matches, env, |context| (job.run)(matches, context))
+}
+
+/// Runs what asks the broker that the arguments name.
+///
+/// # Errors
+/// What went wrong, for the user.
+pub fn with_context(
+    matches: &ArgMatches,
+    env: &EnvVars,
+    run: impl FnOnce(&Context) -> Result<(), CliError>,
+) -> Result<(), CliError> {
     let access = BrokerAccess::read(matches, env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
     let access = access.or_broker_of_user().map_err(CliError::Failed)?;
     let output = Output::new(matches.get_flag("json"), matches.get_flag("wide"), env);
@@ -79,7 +91,7 @@ pub fn run(job: &dyn Job, matches: &ArgMatches, env: &EnvVars) -> Result<(), Cli
         client: Client::new(access),
         output: output.with_utc(matches.get_flag("utc")),
     };
-    job.run(&context).map_err(|error| match error {
+    run(&context).map_err(|error| match error {
         CliError::Failed(line) => CliError::Failed(redact_keys(&line)),
         CliError::Nothing(line) => CliError::Nothing(line.map(|line| redact_keys(&line))),
         other => other,

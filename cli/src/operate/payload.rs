@@ -19,13 +19,23 @@ pub enum PayloadSource {
     Stdin,
 }
 
-impl PayloadSource {
-    /// Reads the argument: JSON, `@FILE`, or `-` for stdin.
-    pub fn parse(text: &str) -> Self {
+/// Reads the argument: JSON, `@FILE`, or `-` for stdin.
+impl From<&str> for PayloadSource {
+    fn from(text: &str) -> Self {
         match (text, text.strip_prefix('@')) {
             ("-", _) => Self::Stdin,
             (_, Some(path)) => Self::File(path.to_owned()),
             (text, None) => Self::Text(text.to_owned()),
+        }
+    }
+}
+
+impl PayloadSource {
+    /// Reads the argument `FILE`, or `-` for stdin.
+    pub fn of_file(file: &str) -> Self {
+        match file {
+            "-" => Self::Stdin,
+            file => Self::File(file.to_owned()),
         }
     }
 
@@ -121,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_payload_is_a_json_object() {
-        let read = |text: &str| PayloadSource::parse(text).read();
+        let read = |text: &str| PayloadSource::from(text).read();
         let big = r#"{"n": 123456789012345678901234567890.5, "a": 1, "a": 2}"#;
         assert_eq!(read(big).unwrap().get(), big, "the digits stay");
         for wrong in ["", "hello", "[1]", "1", "{\"a\": }", "{} {}"] {
@@ -130,7 +140,7 @@ mod tests {
             };
             assert!(line.starts_with("the payload is not a JSON object"), "{line}");
         }
-        let text = |text: &str| PayloadSource::parse(text).read_text().map(|raw| raw.get().to_owned());
+        let text = |text: &str| PayloadSource::from(text).read_text().map(|raw| raw.get().to_owned());
         assert_eq!(text(big).unwrap(), big, "an object stays one");
         for (given, expected) in [
             ("hello", r#""hello""#),
@@ -142,7 +152,7 @@ mod tests {
             assert_eq!(text(given).unwrap(), expected);
         }
         assert!(matches!(text(""), Err(CliError::Usage(line)) if line == "the payload is empty"));
-        assert_eq!(PayloadSource::parse("-"), PayloadSource::Stdin);
+        assert_eq!(PayloadSource::from("-"), PayloadSource::Stdin);
         let Err(CliError::Failed(line)) = read("@/nowhere/\u{1b}x") else {
             panic!()
         };

@@ -7,101 +7,65 @@ mod lens_command;
 mod transform;
 mod usage;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use rest::protocols::Protocol;
 use std::fmt::Write as _;
 
 use super::job::{Context, Job};
 use super::lists::{self, LIMIT_MAX, Pages};
-use super::register;
-use crate::client::{ApiRequest, parameter, percent_encoded, with_query};
+use super::register::Register;
+use crate::client::{parameter, percent_encoded, with_query};
 use crate::error::CliError;
-use crate::flags::{choice, given, given_number, id, limit, many, text};
+use crate::flags::{id, one_of, whole};
 use crate::table::{Table, escaped_json};
-
-/// The name of the command.
-pub const NAME: &str = "protocols";
+use diff::Diff;
+use lens_command::LensCommand;
+use transform::Try;
+use usage::Usage;
 
 const PAGE_LEN_MAX: usize = 1000;
 const CAPABILITIES: &[&str] = &["point_to_point", "broadcast", "request_response", "streaming"];
 
-/// The command with its help.
-pub fn command() -> Command {
-    let positional = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).value_name(value).value_parser(id).help(help)
-    };
-    Command::new(NAME)
-        .about("List the protocols of the project, show one with its schema, or register one")
-        .after_help("A protocol named like a command below: protocols -- NAME.")
-        .arg(positional("name", "NAME", "Only the versions of this protocol"))
-        .arg(positional("version", "VERSION", "Show this version with its schema").requires("name"))
-        .arg(
-            text(
-                "requirement",
-                "REQ",
-                "Only versions that meet this requirement, such as ^1.2",
-            )
-            .conflicts_with("version"),
-        )
-        .arg(many("tag", "TAG", "Only protocols that have this tag; may be repeated").conflicts_with("version"))
-        .arg(choice("capability", "USE", CAPABILITIES, "Only protocols for this use").conflicts_with("version"))
-        .arg(
-            text(
-                "query",
-                "TEXT",
-                "Only protocols with this text in their name, description, author or tags",
-            )
-            .conflicts_with("version"),
-        )
-        .arg(limit(LIMIT_MAX, "100", "The most protocols to list").conflicts_with("version"))
-        .subcommands([
-            register::command(),
-            diff::command(),
-            lens_command::command(),
-            transform::command(),
-            usage::command(),
-        ])
-        .args_conflicts_with_subcommands(false)
-        .disable_version_flag(true)
+/// List the protocols of the project, show one with its schema, or register one.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A protocol named like a command below: protocols -- NAME.",
+    disable_version_flag = true,
+    args_conflicts_with_subcommands = false
+)]
+pub struct Protocols {
+    /// Only the versions of this protocol.
+    #[arg(value_name = "NAME", value_parser = id)]
+    name: Option<String>,
+    /// Show this version with its schema.
+    #[arg(value_name = "VERSION", value_parser = id, requires = "name")]
+    version: Option<String>,
+    /// Only versions that meet this requirement, such as ^1.2.
+    #[arg(long, value_name = "REQ", conflicts_with = "version")]
+    requirement: Option<String>,
+    /// Only protocols that have this tag; may be repeated.
+    #[arg(long, value_name = "TAG", value_delimiter = ',', conflicts_with = "version")]
+    tag: Vec<String>,
+    #[arg(long, value_name = "USE", help = one_of(CAPABILITIES, "Only protocols for this use"),
+        value_parser = PossibleValuesParser::new(CAPABILITIES), hide_possible_values = true, conflicts_with = "version")]
+    capability: Option<String>,
+    /// Only protocols with this text in their name, description, author or tags.
+    #[arg(long, value_name = "TEXT", conflicts_with = "version")]
+    query: Option<String>,
+    /// The most protocols to list.
+    #[arg(long, value_name = "N", default_value = "100", value_parser = whole(1..=LIMIT_MAX), conflicts_with = "version")]
+    limit: u32,
+    #[command(subcommand)]
+    below: Option<Below>,
 }
 
-#[derive(Debug)]
-enum Protocols {
-    List { path: String, limit: usize },
-    One { path: String },
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    match matches.subcommand() {
-        Some((diff::NAME, below)) => return diff::read(below),
-        Some((lens_command::NAME, below)) => return lens_command::read(below),
-        Some((transform::NAME, below)) => return transform::read(below),
-        Some((usage::NAME, below)) => return usage::read(below),
-        Some((_, below)) => return register::read(below),
-        None => {}
-    }
-    let name = given(matches, "name");
-    if let (Some(name), Some(version)) = (&name, given(matches, "version")) {
-        let path = format!(
-            "/api/v1/protocols/{}/{}",
-            percent_encoded(name),
-            percent_encoded(&version)
-        );
-        return Box::new(Protocols::One { path });
-    }
-    let tags: Option<Vec<String>> = matches.get_many::<String>("tag").map(|tags| tags.cloned().collect());
-    let filters = [
-        parameter("name", name),
-        parameter("version", given(matches, "requirement")),
-        parameter("tags", tags.map(|tags| tags.join(","))),
-        parameter("capability", given(matches, "capability")),
-        parameter("q", given(matches, "query")),
-    ];
-    Box::new(Protocols::List {
-        path: with_query("/api/v1/protocols", filters),
-        limit: given_number(matches, "limit").unwrap_or(LIMIT_MAX) as usize,
-    })
+#[derive(Debug, Subcommand)]
+enum Below {
+    Register(Register),
+    Diff(Diff),
+    Lens(LensCommand),
+    Try(Try),
+    Usage(Usage),
 }
 
 /// When a protocol was registered. A protocol of the broker itself has the time 0.
@@ -115,16 +79,30 @@ fn registered(protocol: &Protocol, time: impl Fn(&str) -> String) -> String {
 
 impl Job for Protocols {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        match self {
-            Self::List { path, limit } => {
-                let pages = Pages::new(&context.client, path.clone(), "protocols", PAGE_LEN_MAX, *limit);
-                lists::show(context, pages, "protocols", |protocols| table(context, protocols)).map(drop)
-            }
-            Self::One { path } => {
-                let body = context.client.send(&ApiRequest::get(path.clone()))?;
-                lists::show_one(context, &body, |protocol| details(context, protocol))
-            }
+        match &self.below {
+            Some(Below::Register(register)) => return register.run(context),
+            Some(Below::Diff(diff)) => return diff.run(context),
+            Some(Below::Lens(lens)) => return lens.run(context),
+            Some(Below::Try(attempt)) => return attempt.run(context),
+            Some(Below::Usage(usage)) => return usage.run(context),
+            None => {}
         }
+        if let (Some(name), Some(version)) = (&self.name, &self.version) {
+            let (name, version) = (percent_encoded(name), percent_encoded(version));
+            let path = format!("/api/v1/protocols/{name}/{version}");
+            return lists::show_path(context, path, |protocol| details(context, protocol));
+        }
+        let tags = (!self.tag.is_empty()).then(|| self.tag.join(","));
+        let filters = [
+            parameter("name", self.name.as_ref()),
+            parameter("version", self.requirement.as_ref()),
+            parameter("tags", tags),
+            parameter("capability", self.capability.as_ref()),
+            parameter("q", self.query.as_ref()),
+        ];
+        let path = with_query("/api/v1/protocols", filters);
+        let pages = Pages::new(&context.client, path, "protocols", PAGE_LEN_MAX, self.limit as usize);
+        lists::show(context, pages, "protocols", |protocols| table(context, protocols)).map(drop)
     }
 }
 

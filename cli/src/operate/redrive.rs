@@ -2,19 +2,19 @@
 
 use std::collections::HashSet;
 
-use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command};
+use clap::{Arg, ArgGroup, Args};
 use rest::messages::{DeadLetter, Redriven};
 use serde_json::json;
 use ureq::http::Method;
 
-use super::dead_letter::{self, PAGE_LEN_MAX};
+use super::dead_letter::{Filters, PAGE_LEN_MAX};
 use super::job::{Context, Job};
 use super::lists::{Pages, parsed};
 use super::lookup::{Kind, whole_id, whole_path};
 use super::progress;
 use crate::client::ApiRequest;
 use crate::error::CliError;
-use crate::flags::{given, id, switch, text};
+use crate::flags::id;
 use crate::output::{EXIT_CODES, json_value_line, print};
 use crate::question::confirm;
 use crate::short::counted;
@@ -32,79 +32,47 @@ Send dead letters again: those that are named, or with --all those that match.
 A message that is dead for several recipients is sent again to all of them. What cannot be sent again, because
 its recipient is gone or its inbox is full, stays a dead letter, and the exit code is 1; --to names another recipient.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new("redrive")
-        .about("Send dead letters again")
-        .long_about(ABOUT)
-        .arg(
-            Arg::new("messages")
-                .value_name("MESSAGE_ID")
-                .value_parser(id)
-                .action(ArgAction::Append)
-                .help("The dead letters to send again"),
-        )
-        .arg(switch("all", "Send all dead letters again that match"))
-        .group(ArgGroup::new("which").args(["messages", "all"]).required(true))
-        .args(dead_letter::filters().map(|filter| filter.requires("all")))
-        .arg(text(
-            "to",
-            "SESSION",
-            "Send them to this session, and not to their recipients",
-        ))
-        .arg(
-            switch(
-                "yes",
-                "Do not ask for confirmation; required with --all without a terminal",
-            )
-            .requires("all"),
-        )
-        .after_help(EXIT_CODES)
+/// Send dead letters again.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = EXIT_CODES, mut_args(select_with_all),
+    group(ArgGroup::new("which").args(["messages", "all"]).required(true)))]
+pub struct Redrive {
+    /// The dead letters to send again.
+    #[arg(value_name = "MESSAGE_ID", value_parser = id, num_args = 1)]
+    messages: Vec<String>,
+    /// Send all dead letters again that match.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    filters: Filters,
+    /// Send them to this session, and not to their recipients.
+    #[arg(long, value_name = "SESSION")]
+    to: Option<String>,
+    /// Do not ask for confirmation; required with --all without a terminal.
+    #[arg(long, requires = "all")]
+    yes: bool,
 }
 
-#[derive(Debug)]
-struct Redrive {
-    which: Which,
-    recipient: Option<String>,
-}
-
-#[derive(Debug)]
-enum Which {
-    Named(Vec<String>),
-    Matching { path: String, is_confirmed: bool },
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    let named = matches.get_many::<String>("messages");
-    let which = match named {
-        Some(messages) => Which::Named(messages.cloned().collect()),
-        None => Which::Matching {
-            path: dead_letter::path(matches),
-            is_confirmed: matches.get_flag("yes"),
-        },
-    };
-    Box::new(Redrive {
-        which,
-        recipient: given(matches, "to"),
-    })
+fn select_with_all(arg: Arg) -> Arg {
+    if ["reason", "session", "protocol"].contains(&arg.get_id().as_str()) {
+        arg.requires("all")
+    } else {
+        arg
+    }
 }
 
 impl Job for Redrive {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let messages = match &self.which {
-            Which::Named(messages) => messages
-                .iter()
-                .map(|message| whole_id(&context.client, Kind::DeadLetter, message))
-                .collect::<Result<_, _>>()?,
-            Which::Matching { path, is_confirmed } => {
-                let messages = matching(context, path)?;
-                if !messages.is_empty() && !is_confirmed {
-                    let count = counted(messages.len() as u64, "dead letter");
-                    confirm(&format!("Send {count} again?"))?;
-                }
-                messages
+        let messages = if self.all {
+            let messages = matching(context, &self.filters.path())?;
+            if !messages.is_empty() && !self.yes {
+                let count = counted(messages.len() as u64, "dead letter");
+                confirm(&format!("Send {count} again?"))?;
             }
+            messages
+        } else {
+            let whole = |message: &String| whole_id(&context.client, Kind::DeadLetter, message);
+            self.messages.iter().map(whole).collect::<Result<_, _>>()?
         };
         let done = self.redrive(context, &messages)?;
         if context.output.json {
@@ -146,7 +114,7 @@ fn matching(context: &Context, path: &str) -> Result<Vec<String>, CliError> {
 
 impl Redrive {
     fn redrive(&self, context: &Context, messages: &[String]) -> Result<Redriven, CliError> {
-        let recipient = self.recipient.as_ref();
+        let recipient = self.to.as_ref();
         let recipient = recipient
             .map(|to| whole_id(&context.client, Kind::Session, to))
             .transpose()?;

@@ -1,6 +1,6 @@
 //! `protocols register`: registers a protocol from a file.
 
-use clap::{Arg, ArgMatches, Command};
+use clap::Args;
 use rest::protocols::{Protocol, RegisteredProtocol};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -12,12 +12,8 @@ use super::lists::{self, parsed};
 use super::payload::PayloadSource;
 use crate::client::ApiRequest;
 use crate::error::CliError;
-use crate::flags::{given, text};
 use crate::output::EXIT_CODES;
 use crate::table::escaped;
-
-/// The name of the command.
-pub const NAME: &str = "register";
 
 const FORM: &str = "allowed: an object with name, version and schema, or a JSON Schema with --name and --version";
 
@@ -30,36 +26,19 @@ schema alone, with --name and --version. A registered version does not change: w
   mcp-broker protocols register chat.json
   mcp-broker protocols register --name chat --version 1.0.0 chat.schema.json";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("Register a protocol from a file")
-        .long_about(ABOUT)
-        .disable_version_flag(true)
-        .arg(
-            Arg::new("file")
-                .value_name("FILE")
-                .required(true)
-                .help("File with the protocol as JSON, or - for stdin"),
-        )
-        .arg(text("name", "NAME", "Name of the protocol whose schema the file is").requires("version"))
-        .arg(text("version", "VERSION", "Version of it, such as 1.0.0").requires("name"))
-        .after_help(EXIT_CODES)
-}
-
-#[derive(Debug)]
-struct Register {
+/// Register a protocol from a file.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, disable_version_flag = true, after_help = EXIT_CODES)]
+pub struct Register {
+    /// File with the protocol as JSON, or - for stdin.
+    #[arg(value_name = "FILE")]
     file: String,
-    /// The name and the version of the protocol, if the file has the schema alone.
-    of_schema: Option<(String, String)>,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    Box::new(Register {
-        file: given(matches, "file").unwrap_or_default(),
-        of_schema: given(matches, "name").zip(given(matches, "version")),
-    })
+    /// Name of the protocol whose schema the file is.
+    #[arg(long, value_name = "NAME", requires = "version")]
+    name: Option<String>,
+    /// Version of it, such as 1.0.0.
+    #[arg(long, value_name = "VERSION", requires = "name")]
+    version: Option<String>,
 }
 
 /// What decides whether a file is a definition.
@@ -72,12 +51,8 @@ struct Definition {
 
 impl Job for Register {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let source = match self.file.as_str() {
-            "-" => PayloadSource::Stdin,
-            file => PayloadSource::File(file.to_owned()),
-        };
-        let read = source.read_object(FORM)?;
-        let body = if let Some((name, version)) = &self.of_schema {
+        let read = PayloadSource::of_file(&self.file).read_object(FORM)?;
+        let body = if let (Some(name), Some(version)) = (&self.name, &self.version) {
             let (name, version) = (json!(name), json!(version));
             format!(r#"{{"name":{name},"version":{version},"schema":{}}}"#, read.get())
         } else {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Arg, ArgGroup, ArgMatches, Command};
+use clap::{ArgGroup, Args, builder::PossibleValuesParser};
 use rest::messages::Sent;
 use serde_json::{Map, Value, json};
 use ureq::http::Method;
@@ -15,12 +15,9 @@ use super::payload::PayloadSource;
 use super::texts::status_style;
 use crate::client::ApiRequest;
 use crate::error::CliError;
-use crate::flags::{choice, duration, given, given_number, number, switch, text};
+use crate::flags::{one_of, seconds, whole};
 use crate::short::counted;
 use crate::table::Table;
-
-/// The name of the command.
-pub const NAME: &str = "send";
 
 const PRIORITIES: &[&str] = &["low", "normal", "high", "urgent"];
 const STATUSES: &[&str] = &["delivered", "acknowledged"];
@@ -34,152 +31,89 @@ Send a message to one session, present or absent, or to all that speak its proto
 The message is a text, unless --protocol names a registered protocol: then its payload must fit the schema of the
 protocol. The sender is a session that belongs to the key; a new name is registered.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("Send a message to one session, or to all")
-        .long_about(ABOUT)
-        .disable_version_flag(true)
-        .arg(
-            text(
-                "from",
-                "NAME",
-                "Name of the session that sends, or the id that its registration returned\n[default: the name of your user]",
-            ),
-        )
-        .arg(text("to", "SESSION", "Name or id of the recipient, or NAME@PROJECT"))
-        .arg(switch("keep", "Keep it if no session has the name of the recipient yet").conflicts_with("broadcast"))
-        .arg(switch(
-            "broadcast",
-            "Send to all other sessions that speak the protocol",
-        ))
-        .group(ArgGroup::new("recipients").args(["to", "broadcast"]).required(true))
-        .arg(text("protocol", "NAME", "Name of the protocol\n[default: text, which every session speaks]").requires("version"))
-        .arg(text("version", "VERSION", "Version of the protocol, such as 1.0.0").requires("protocol"))
-        .arg(
-            Arg::new("payload")
-                .value_name("TEXT")
-                .required(true)
-                .help("The text, or a JSON object; @FILE holds one of them, - reads it from stdin"),
-        )
-        .arg(choice("priority", "PRIORITY", PRIORITIES, "Urgency"))
-        .arg(number("ttl", 1, "Seconds after which it expires"))
-        .arg(text(
-            "thread",
-            "ID",
-            "Thread of the message\n[default: it begins a thread of its own]",
-        ))
-        .arg(text("subject", "TEXT", "What it is about, at most 200 characters"))
-        .arg(text("correlation-id", "ID", "Ties an answer to its question"))
-        .arg(text("reply-to", "SESSION", "Where to answer"))
-        .arg(text(
-            "idempotency-key",
-            "KEY",
-            "A repeat with this key within 24 h sends nothing and gets the first answer",
-        ))
-        .arg(
-            choice(
-                "wait",
-                "STATUS",
-                STATUSES,
-                "Wait until the message has this status\n[without a value: acknowledged]",
-            )
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("acknowledged")
-            .conflicts_with("broadcast"),
-        )
-        .arg(
-            duration(
-                "timeout",
-                0..=WAIT_SECONDS_MAX,
-                "Longest wait, at most 110s\n[default: 30s]",
-            )
-            .requires("wait"),
-        )
-        .after_help("Exit code 3: the message was accepted, and did not reach the status of --wait within --timeout.")
-}
-
-#[derive(Debug)]
-struct Send {
-    /// The body without the payload.
-    envelope: Map<String, Value>,
-    /// The payload may be a plain text.
-    is_text: bool,
+/// Send a message to one session, or to all.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, disable_version_flag = true,
+    group(ArgGroup::new("recipients").args(["to", "broadcast"]).required(true)),
+    after_help = "Exit code 3: the message was accepted, and did not reach the status of --wait within --timeout.")]
+pub struct Send {
+    #[arg(
+        long,
+        value_name = "NAME",
+        help = "Name of the session that sends, or the id that its registration \
+        returned\n[default: the name of your user]"
+    )]
+    from: Option<String>,
+    /// Name or id of the recipient, or NAME@PROJECT.
+    #[arg(long, value_name = "SESSION")]
+    to: Option<String>,
+    /// Keep it if no session has the name of the recipient yet.
+    #[arg(long, conflicts_with = "broadcast")]
+    keep: bool,
+    /// Send to all other sessions that speak the protocol.
+    #[arg(long)]
+    broadcast: bool,
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "version",
+        help = "Name of the protocol\n[default: text, which every session speaks]"
+    )]
+    protocol: Option<String>,
+    /// Version of the protocol, such as 1.0.0.
+    #[arg(long, value_name = "VERSION", requires = "protocol")]
+    version: Option<String>,
+    /// The text, or a JSON object; @FILE holds one of them, - reads it from stdin.
+    #[arg(value_name = "TEXT")]
     payload: PayloadSource,
-    wait: Option<(String, u64)>,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    let mut headers = Map::new();
-    for (flag, header) in [
-        ("priority", "priority"),
-        ("thread", "thread_id"),
-        ("subject", "subject"),
-        ("correlation-id", "correlation_id"),
-        ("reply-to", "reply_to"),
-        ("idempotency-key", "idempotency_key"),
-    ] {
-        if let Some(value) = given(matches, flag) {
-            headers.insert(header.to_owned(), value.into());
-        }
-    }
-    if let Some(ttl) = given_number(matches, "ttl") {
-        headers.insert("ttl_seconds".to_owned(), ttl.into());
-    }
-    let mut envelope = Map::new();
-    for (flag, member) in [
-        ("from", "from"),
-        ("to", "recipient_id"),
-        ("protocol", "protocol_name"),
-        ("version", "protocol_version"),
-    ] {
-        if let Some(value) = given(matches, flag) {
-            envelope.insert(member.to_owned(), value.into());
-        }
-    }
-    if matches.get_flag("keep") {
-        envelope.insert("if_unknown".to_owned(), "keep".into());
-    }
-    if !headers.is_empty() {
-        envelope.insert("headers".to_owned(), headers.into());
-    }
-    let timeout = matches.get_one::<u64>("timeout").copied().unwrap_or(WAIT_SECONDS);
-    let wait = given(matches, "wait").map(|status| (status, timeout));
-    if let Some((status, timeout)) = &wait {
-        envelope.insert("wait_for".to_owned(), status.as_str().into());
-        envelope.insert("timeout_seconds".to_owned(), (*timeout).into());
-    }
-    let is_text = !envelope.contains_key("protocol_name");
-    envelope.entry("from").or_insert_with(|| user_name().into());
-    Box::new(Send {
-        envelope,
-        is_text,
-        payload: PayloadSource::parse(&given(matches, "payload").unwrap_or_default()),
-        wait,
-    })
+    #[arg(long, value_name = "PRIORITY", help = one_of(PRIORITIES, "Urgency"),
+        value_parser = PossibleValuesParser::new(PRIORITIES), hide_possible_values = true)]
+    priority: Option<String>,
+    /// Seconds after which it expires.
+    #[arg(long, value_name = "N", value_parser = whole(1..=u32::MAX))]
+    ttl: Option<u32>,
+    #[arg(
+        long,
+        value_name = "ID",
+        help = "Thread of the message\n[default: it begins a thread of its own]"
+    )]
+    thread: Option<String>,
+    /// What it is about, at most 200 characters.
+    #[arg(long, value_name = "TEXT")]
+    subject: Option<String>,
+    /// Ties an answer to its question.
+    #[arg(long, value_name = "ID")]
+    correlation_id: Option<String>,
+    /// Where to answer.
+    #[arg(long, value_name = "SESSION")]
+    reply_to: Option<String>,
+    /// A repeat with this key within 24 h sends nothing and gets the first answer.
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    #[arg(long, value_name = "STATUS", value_parser = PossibleValuesParser::new(STATUSES), hide_possible_values = true,
+        help = one_of(STATUSES, "Wait until the message has this status\n[without a value: acknowledged]"),
+        num_args = 0..=1, require_equals = true, default_missing_value = "acknowledged", conflicts_with = "broadcast")]
+    wait: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = seconds(0..=WAIT_SECONDS_MAX), requires = "wait",
+        help = "Longest wait, at most 110s\n[default: 30s]")]
+    timeout: Option<u64>,
 }
 
 impl Job for Send {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let payload = if self.is_text {
-            self.payload.read_text()?
-        } else {
-            self.payload.read()?
+        let payload = match &self.protocol {
+            Some(_) => self.payload.read()?,
+            None => self.payload.read_text()?,
         };
-        let mut envelope = self.envelope.clone();
-        if let Some(Value::String(to)) = envelope.get_mut("recipient_id") {
-            *to = whole_id(&context.client, Kind::Session, to)?;
-        }
-        let envelope = json!(envelope).to_string();
+        // The payload follows as it was written: parsed and written again, its numbers could change.
+        let envelope = self.envelope(context)?.to_string();
         let body = format!("{},\"payload\":{}}}", &envelope[..envelope.len() - 1], payload.get());
-        let wait = self.wait.as_ref().map_or(0, |(_, seconds)| *seconds);
+        let wait = self.wait.as_ref().map_or(0, |_| self.wait_seconds());
         let ask = ApiRequest::new(Method::POST, "/api/v1/messages".to_owned())
             .with_text(body)
             .with_wait(Duration::from_secs(wait));
         let answer = context.client.send(&ask).map_err(|mut error| {
-            if error.has_code("session_not_found") && self.envelope.contains_key("recipient_id") {
+            if error.has_code("session_not_found") && self.to.is_some() {
                 error.line += "; --keep keeps a message for one that is still to come";
             }
             error
@@ -191,9 +125,41 @@ impl Job for Send {
 }
 
 impl Send {
+    /// The message without its payload.
+    fn envelope(&self, context: &Context) -> Result<Value, CliError> {
+        let to = self.to.as_ref();
+        let to = to.map(|to| whole_id(&context.client, Kind::Session, to)).transpose()?;
+        let headers = given([
+            ("priority", json!(self.priority)),
+            ("thread_id", json!(self.thread)),
+            ("subject", json!(self.subject)),
+            ("correlation_id", json!(self.correlation_id)),
+            ("reply_to", json!(self.reply_to)),
+            ("idempotency_key", json!(self.idempotency_key)),
+            ("ttl_seconds", json!(self.ttl)),
+        ]);
+        Ok(Value::Object(given([
+            ("from", json!(self.from.clone().unwrap_or_else(user_name))),
+            ("recipient_id", json!(to)),
+            ("protocol_name", json!(self.protocol)),
+            ("protocol_version", json!(self.version)),
+            ("if_unknown", json!(self.keep.then_some("keep"))),
+            ("headers", json!(Some(headers).filter(|headers| !headers.is_empty()))),
+            ("wait_for", json!(self.wait)),
+            (
+                "timeout_seconds",
+                json!(self.wait.as_ref().map(|_| self.wait_seconds())),
+            ),
+        ])))
+    }
+
+    fn wait_seconds(&self) -> u64 {
+        self.timeout.unwrap_or(WAIT_SECONDS)
+    }
+
     /// Whether the message has the status that was waited for, or one behind it.
     fn check_wait(&self, sent: &Sent) -> Result<(), CliError> {
-        let (Some((wanted, seconds)), Some(status)) = (&self.wait, &sent.status) else {
+        let (Some(wanted), Some(status)) = (&self.wait, &sent.status) else {
             return Ok(());
         };
         let is_reached = match status.as_str() {
@@ -209,10 +175,17 @@ impl Send {
             return Ok(());
         }
         Err(CliError::TimedOut(format!(
-            "the message is accepted, and not {wanted} after {seconds} s; see mcp-broker messages {}",
+            "the message is accepted, and not {wanted} after {} s; see mcp-broker messages {}",
+            self.wait_seconds(),
             sent.message_id
         )))
     }
+}
+
+/// The members that have a value.
+fn given(members: impl IntoIterator<Item = (&'static str, Value)>) -> Map<String, Value> {
+    let members = members.into_iter().filter(|(_, value)| !value.is_null());
+    members.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn table(sent: &Sent) -> Table {

@@ -1,6 +1,6 @@
 //! `sessions`: lists the sessions of a project, or shows one.
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{Args, builder::PossibleValuesParser};
 use rest::sessions::Session;
 use serde_json::Value;
 
@@ -8,63 +8,43 @@ use super::job::{Context, Job};
 use super::lists::{self, LIMIT_MAX, Pages};
 use super::lookup::whole_path;
 use super::texts::status_style;
-use crate::client::{ApiRequest, parameter, percent_encoded, with_query};
+use crate::client::{parameter, percent_encoded, with_query};
 use crate::error::CliError;
-use crate::flags::{choice, given, given_number, id, limit, switch, text};
+use crate::flags::{id, one_of, whole};
 use crate::short::prefix;
 use crate::table::Table;
-
-/// The name of the command.
-pub const NAME: &str = "sessions";
 
 const PAGE_LEN_MAX: usize = 1000;
 const STATUSES: &[&str] = &["active", "stale", "disconnected", "all"];
 const SORTS: &[&str] = &["connection_time", "name", "status", "queue_size", "last_heartbeat"];
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("List the sessions of the project, or show one")
-        .arg(
-            Arg::new("session")
-                .value_name("SESSION")
-                .value_parser(id)
-                .help("Id or name of one session, to show what it declares"),
-        )
-        .arg(
-            choice("status", "STATUS", STATUSES, "Only sessions of this state")
-                .default_value("active")
-                .hide_default_value(false)
-                .conflicts_with("session"),
-        )
-        .arg(text("protocol", "NAME", "Only sessions that declare this protocol").conflicts_with("session"))
-        .arg(text("feature", "NAME", "Only sessions that declare this feature").conflicts_with("session"))
-        .arg(text("query", "TEXT", "Only sessions with this text in their name or id").conflicts_with("session"))
-        .arg(choice("sort", "BY", SORTS, "What they are sorted by").conflicts_with("session"))
-        .arg(switch("reverse", "Reverse the order").conflicts_with("session"))
-        .arg(limit(LIMIT_MAX, "100", "The most sessions to list").conflicts_with("session"))
-}
-
-#[derive(Debug)]
-enum Sessions {
-    List { path: String, limit: usize },
-    One(String),
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    if let Some(session) = given(matches, "session") {
-        return Box::new(Sessions::One(session));
-    }
-    let filters = ["status", "protocol", "feature", "sort"].map(|name| parameter(name, given(matches, name)));
-    let others = [
-        parameter("q", given(matches, "query")),
-        matches.get_flag("reverse").then(|| "order=desc".to_owned()),
-    ];
-    Box::new(Sessions::List {
-        path: with_query("/api/v1/sessions", filters.into_iter().chain(others)),
-        limit: given_number(matches, "limit").unwrap_or(LIMIT_MAX) as usize,
-    })
+/// List the sessions of the project, or show one.
+#[derive(Debug, Args)]
+pub struct Sessions {
+    /// Id or name of one session, to show what it declares.
+    #[arg(value_name = "SESSION", value_parser = id)]
+    session: Option<String>,
+    #[arg(long, value_name = "STATUS", help = one_of(STATUSES, "Only sessions of this state"), default_value = "active",
+        value_parser = PossibleValuesParser::new(STATUSES), hide_possible_values = true, conflicts_with = "session")]
+    status: String,
+    /// Only sessions that declare this protocol.
+    #[arg(long, value_name = "NAME", conflicts_with = "session")]
+    protocol: Option<String>,
+    /// Only sessions that declare this feature.
+    #[arg(long, value_name = "NAME", conflicts_with = "session")]
+    feature: Option<String>,
+    /// Only sessions with this text in their name or id.
+    #[arg(long, value_name = "TEXT", conflicts_with = "session")]
+    query: Option<String>,
+    #[arg(long, value_name = "BY", help = one_of(SORTS, "What they are sorted by"),
+        value_parser = PossibleValuesParser::new(SORTS), hide_possible_values = true, conflicts_with = "session")]
+    sort: Option<String>,
+    /// Reverse the order.
+    #[arg(long, conflicts_with = "session")]
+    reverse: bool,
+    /// The most sessions to list.
+    #[arg(long, value_name = "N", default_value = "100", value_parser = whole(1..=LIMIT_MAX), conflicts_with = "session")]
+    limit: u32,
 }
 
 /// The path of a session.
@@ -74,19 +54,23 @@ pub fn path_of(session: &str) -> String {
 
 impl Job for Sessions {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        match self {
-            Self::List { path, limit } => {
-                let pages = Pages::new(&context.client, path.clone(), "sessions", PAGE_LEN_MAX, *limit);
-                lists::show(context, pages, "sessions", |sessions| table(context, sessions)).map(drop)
-            }
-            Self::One(session) => {
-                let path = whole_path(&context.client, &path_of(session))?;
-                let body = context.client.send(&ApiRequest::get(path))?;
-                lists::show_one(context, &body, |session| {
-                    context.output.table(&details(context, session))
-                })
-            }
+        if let Some(session) = &self.session {
+            let path = whole_path(&context.client, &path_of(session))?;
+            return lists::show_path(context, path, |session| {
+                context.output.table(&details(context, session))
+            });
         }
+        let filters = [
+            parameter("status", Some(&self.status)),
+            parameter("protocol", self.protocol.as_ref()),
+            parameter("feature", self.feature.as_ref()),
+            parameter("sort", self.sort.as_ref()),
+            parameter("q", self.query.as_ref()),
+            self.reverse.then(|| "order=desc".to_owned()),
+        ];
+        let path = with_query("/api/v1/sessions", filters);
+        let pages = Pages::new(&context.client, path, "sessions", PAGE_LEN_MAX, self.limit as usize);
+        lists::show(context, pages, "sessions", |sessions| table(context, sessions)).map(drop)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `tail`: prints events as they happen.
 
-use clap::{ArgMatches, Command};
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::event_line;
@@ -8,11 +8,8 @@ use super::events::{EventStream, Frame};
 use super::job::{Context, Job};
 use super::names::Names;
 use crate::error::CliError;
-use crate::flags::{given, given_number, many, number, text};
+use crate::flags::whole;
 use crate::output::{Written, is_closed, json_value_line, write};
-
-/// The name of the command.
-pub const NAME: &str = "tail";
 
 const ABOUT: &str = "\
 Print events as they happen: sessions, protocols, messages without their payloads, dead letters, actors, and with
@@ -21,44 +18,29 @@ a key of scope admin the audit.
 When the connection is lost, the command connects again and continues after the last event. A line with the topic
 gap reports missing events. The command ends with Ctrl-C, when its reader closes the pipe, or with --limit.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("Print events as they happen")
-        .long_about(ABOUT)
-        .arg(many(
-            "topics",
-            "TOPIC",
-            "Only these: session, protocol, message, dead_letter, actor, audit",
-        ))
-        .arg(text(
-            "after",
-            "EVENT_ID",
-            "Begin after this event, if the broker still has it",
-        ))
-        .arg(number("limit", 1, "End after this many events"))
-}
-
-#[derive(Debug)]
-struct Tail {
-    topics: Option<String>,
+/// Print events as they happen.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT)]
+pub struct Tail {
+    #[arg(
+        long,
+        value_name = "TOPIC",
+        value_delimiter = ',',
+        help = "Only these: session, protocol, message, dead_letter, actor, audit"
+    )]
+    topics: Vec<String>,
+    /// Begin after this event, if the broker still has it.
+    #[arg(long, value_name = "EVENT_ID")]
     after: Option<String>,
+    /// End after this many events.
+    #[arg(long, value_name = "N", value_parser = whole(1..=u32::MAX))]
     limit: Option<u32>,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    let topics: Option<Vec<String>> = matches.get_many("topics").map(|topics| topics.cloned().collect());
-    Box::new(Tail {
-        topics: topics.map(|topics| topics.join(",")),
-        after: given(matches, "after"),
-        limit: given_number(matches, "limit"),
-    })
 }
 
 impl Job for Tail {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let mut stream = EventStream::new(&context.client, self.topics.as_deref(), self.after.clone());
+        let topics = (!self.topics.is_empty()).then(|| self.topics.join(","));
+        let mut stream = EventStream::new(&context.client, topics.as_deref(), self.after.clone());
         // A broker that is not there at the start is a mistake of the command line; later it is an outage.
         stream.connect()?;
         let mut names = if context.output.json {

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TrySendError};
 use std::time::{Duration, Instant};
 
-use clap::{ArgMatches, Command};
+use clap::Args;
 use rest::sessions::Session;
 use serde_json::{Value, json};
 
@@ -14,49 +14,32 @@ use super::lookup::whole_path;
 use super::sessions::path_of;
 use crate::client::{ApiRequest, Client, ClientError};
 use crate::error::CliError;
-use crate::flags::{DURATION_SECONDS_MAX, duration, given, session};
+use crate::flags::{DURATION_SECONDS_MAX, id, seconds};
 use crate::output::{json_value_line, print};
 use crate::short::counted;
 use crate::table::escaped;
-
-/// The name of the command.
-pub const NAME: &str = "wait";
 
 const ABOUT: &str = "\
 Wait until a session has a message waiting, and print how many there are. The command takes none: mcp-broker inbox
 shows or takes them. Messages that were pushed to a connected agent do not count.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("Wait until a session has a message waiting")
-        .long_about(ABOUT)
-        .arg(session())
-        .arg(duration(
-            "timeout",
-            0..=DURATION_SECONDS_MAX,
-            "Longest wait, such as 30s or 5m\n[default: no limit]",
-        ))
-        .after_help("Exit code 3: no message waits after --timeout.")
-}
-
-#[derive(Debug)]
-struct Wait {
+/// Wait until a session has a message waiting.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = "Exit code 3: no message waits after --timeout.")]
+pub struct Wait {
+    /// Name or id of the session.
+    #[arg(value_name = "NAME", value_parser = id)]
     session: String,
-    timeout: Option<Duration>,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    Box::new(Wait {
-        session: given(matches, "session").unwrap_or_default(),
-        timeout: matches.get_one::<u64>("timeout").copied().map(Duration::from_secs),
-    })
+    #[arg(long, value_name = "TIME", value_parser = seconds(0..=DURATION_SECONDS_MAX),
+        help = "Longest wait, such as 30s or 5m\n[default: no limit]")]
+    timeout: Option<u64>,
 }
 
 impl Job for Wait {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = self
+            .timeout
+            .map(|timeout| Instant::now() + Duration::from_secs(timeout));
         let path = whole_path(&context.client, &path_of(&self.session))?;
         let session = look(context, &path)?;
         if session.queue_size > 0 {
@@ -79,7 +62,7 @@ impl Job for Wait {
                 Err(error) => return Err(error.into()),
             }
         }
-        let seconds = self.timeout.unwrap_or_default().as_secs();
+        let seconds = self.timeout.unwrap_or_default();
         let name = escaped(&self.session);
         Err(CliError::TimedOut(format!(
             "no message waits for {name} after {seconds} s"

@@ -1,16 +1,14 @@
 //! `project`: sends one request to a broker and shows the response to a person or a script.
 //!
-//! `args` declares the arguments, `request` turns them into a request, `views` turns the response into text. Only [`run`] does I/O.
+//! `request` has the arguments and turns them into a request, `views` turns the response into text. Only [`run`] does I/O.
 
-mod args;
 mod request;
 mod views;
 
 use serde::de::IgnoredAny;
 use ureq::http::Method;
 
-pub use args::command;
-pub use request::{ProjectCommand, read};
+pub use request::{ProjectCommand, command, read};
 
 use super::client;
 use super::error::CliError;

@@ -3,48 +3,39 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches};
+use clap::Args;
 use serde::Deserialize;
 
 use super::arguments;
 use super::caller::{Caller, Target};
 use crate::error::CliError;
-use crate::flags::{call_timeout, given_call_timeout};
+use crate::flags::seconds;
 use crate::output::{json_line, print};
 
-/// The arguments, besides the flags that say which broker.
-pub fn args() -> [Arg; 3] {
-    [
-        Arg::new("tool")
-            .value_name("TOOL")
-            .required(true)
-            .help("Name of the tool"),
-        Arg::new("arguments")
-            .value_name("JSON|KEY=VALUE")
-            .num_args(0..)
-            .help("All arguments as one JSON object, or each as key=value; dots in the key make objects"),
-        call_timeout(),
-    ]
-}
+const ABOUT: &str = "\
+Call a tool of a broker, its own or one of a backend, and print the answer as JSON.
 
-/// A call.
-#[derive(Debug)]
-pub struct Call {
-    target: Target,
+The arguments are one JSON object, or words of the form key=value. A value is text where the schema of the tool wants a
+string; elsewhere it is JSON if it can be read as JSON, and text otherwise. Each call has a connection of its own: to act
+as the session of an earlier call, pass its session_id.
+
+  mcp-broker call list_sessions '{\"status\": \"all\", \"limit\": 5}'
+  mcp-broker call register_session name=alice metadata.team=red
+  mcp-broker call github__search_code query=main";
+
+/// Call a tool of a broker and print its answer as JSON.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = super::CODES)]
+pub struct CallArguments {
+    /// Name of the tool.
+    #[arg(value_name = "TOOL")]
     tool: String,
-    words: Vec<String>,
-    timeout: Duration,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches, target: Target) -> Call {
-    let words = matches.get_many::<String>("arguments").into_iter().flatten();
-    Call {
-        target,
-        tool: matches.get_one::<String>("tool").cloned().unwrap_or_default(),
-        words: words.cloned().collect(),
-        timeout: given_call_timeout(matches),
-    }
+    /// All arguments as one JSON object, or each as key=value; dots in the key make objects.
+    #[arg(value_name = "JSON|KEY=VALUE")]
+    arguments: Vec<String>,
+    /// Longest wait for the answer, from 1s to 1h.
+    #[arg(long, value_name = "TIME", value_parser = seconds(1..=3600), default_value = "130s")]
+    timeout: u64,
 }
 
 /// What the broker says of a call that it refuses.
@@ -54,15 +45,15 @@ struct Refusal {
     message: String,
 }
 
-impl Call {
+impl CallArguments {
     /// Calls the tool and prints its answer, also that of a refusal.
     ///
     /// # Errors
     /// The broker does not run, the arguments cannot be read, the tool refuses, or there is no answer.
-    pub fn run(self) -> Result<ExitCode, CliError> {
-        let mut caller = Caller::connect(&self.target)?;
-        let arguments = arguments::object(&self.words, caller.schema_of(&self.tool)).map_err(CliError::Usage)?;
-        let answer = caller.call(&self.tool, arguments, self.timeout);
+    pub fn run(self, target: Target) -> Result<ExitCode, CliError> {
+        let mut caller = Caller::connect(&target)?;
+        let arguments = arguments::object(&self.arguments, caller.schema_of(&self.tool)).map_err(CliError::Usage)?;
+        let answer = caller.call(&self.tool, arguments, Duration::from_secs(self.timeout));
         let answer = answer.map_err(|error| caller.failure(&self.tool, &error))?;
         print(&json_line(&answer.value))?;
         if !answer.is_error {

@@ -8,7 +8,9 @@ mod caller;
 mod complete;
 mod repl;
 
-use clap::{Arg, ArgMatches, Command};
+use std::process::ExitCode;
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::access::{self, BrokerAccess, EnvVars};
 use super::error::CliError;
@@ -16,7 +18,7 @@ use super::flags::text;
 use super::usage_errors::redact_keys;
 use common::user_broker::Instance;
 
-pub use call::read as read_call;
+pub use call::CallArguments;
 pub use caller::Target;
 pub use repl::read as read_repl;
 
@@ -27,17 +29,6 @@ pub const REPL: &str = "repl";
 /// Exit codes of both.
 const CODES: &str = "\
 Exit codes: 0 done, 1 the tool refused or there was no answer, 2 wrong command line, 3 the broker does not run.";
-
-const CALL_ABOUT: &str = "\
-Call a tool of a broker, its own or one of a backend, and print the answer as JSON.
-
-The arguments are one JSON object, or words of the form key=value. A value is text where the schema of the tool wants a
-string; elsewhere it is JSON if it can be read as JSON, and text otherwise. Each call has a connection of its own: to act
-as the session of an earlier call, pass its session_id.
-
-  mcp-broker call list_sessions '{\"status\": \"all\", \"limit\": 5}'
-  mcp-broker call register_session name=alice metadata.team=red
-  mcp-broker call github__search_code query=main";
 
 const REPL_ABOUT: &str = "\
 Call tools of a broker at a prompt, or with lines from a pipe: TOOL {json} or TOOL key=value.
@@ -80,11 +71,7 @@ fn for_any_broker(command: Command) -> Command {
 
 /// `call`, without the flags that say which broker.
 pub fn call_command() -> Command {
-    Command::new(CALL)
-        .about("Call a tool of a broker and print its answer as JSON")
-        .long_about(CALL_ABOUT)
-        .args(call::args())
-        .after_help(CODES)
+    CallArguments::augment_args(Command::new(CALL))
 }
 
 /// `repl`, without the flags that say which broker.
@@ -110,4 +97,13 @@ pub fn target(matches: &ArgMatches, env: &EnvVars) -> Result<Target, CliError> {
     } else {
         Target::Url(access)
     })
+}
+
+/// Calls the tool that the arguments name.
+///
+/// # Errors
+/// What went wrong, for the user.
+pub fn run_call(matches: &ArgMatches, target: Target) -> Result<ExitCode, CliError> {
+    let call = CallArguments::from_arg_matches(matches).map_err(|error| CliError::Usage(error.to_string()))?;
+    call.run(target)
 }

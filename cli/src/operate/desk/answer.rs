@@ -2,134 +2,82 @@
 
 use std::io::Read;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::Args;
 use rest::questions::Question;
 use serde_json::{Map, Value, json};
 use ureq::http::Method;
 
 use super::human::HumanFlags;
-use super::id::{question_id, question_path};
+use super::of_question::{OfQuestion, exit_codes};
 use crate::client::ApiRequest;
 use crate::error::CliError;
-use crate::flags::{given, text};
-use crate::operate::job::{Context, Job};
+use crate::operate::job::Context;
 use crate::operate::lists;
-use crate::operate::lookup::whole_path;
 use crate::table::escaped;
-
-/// The names of the commands.
-pub const ANSWER: &str = "answer";
-pub const DECLINE: &str = "decline";
-pub const TAKE: &str = "take";
 
 /// The most bytes of an answer that are read from stdin. The broker has a limit of its own, which is lower.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
-/// `answer` with its help.
-pub fn answer() -> Command {
-    Command::new(ANSWER)
-        .about("Answer a question")
-        .arg(question_id())
-        .arg(
-            Arg::new("text")
-                .value_name("TEXT")
-                .allow_negative_numbers(true)
-                .required_unless_present_any(["select", "other", "answers"])
-                .help("The answer, or a note to an option; - reads it from stdin"),
-        )
-        .arg(
-            text(
-                "select",
-                "VALUE",
-                "Value of an option; may be repeated where several may be chosen",
-            )
-            .action(ArgAction::Append),
-        )
-        .arg(text("other", "TEXT", "A text in place of an option"))
-        .arg(text(
-            "answers",
-            "JSON",
-            "Answers to a form by the id of the question, such as\n'{\"db\": {\"selected\": [\"drop\"]}}'",
-        ))
-        .arg(text(
-            "if-revision",
-            "N",
-            "Answer only if the question still has this revision, which --json shows",
-        ))
-}
-
-/// `decline` with its help.
-pub fn decline() -> Command {
-    Command::new(DECLINE)
-        .about("Decline to answer a question: its agent is notified and continues without an answer")
-        .arg(question_id())
-        .arg(text("reason", "TEXT", "Why, for the agent"))
-}
-
-/// `take` with its help.
-pub fn take() -> Command {
-    Command::new(TAKE)
-        .about("Take a question: others see that this person answers it, for ten minutes")
-        .arg(question_id())
-}
-
-#[derive(Debug)]
-struct Change {
-    path: String,
-    body: Map<String, Value>,
-    /// The text of the answer comes from stdin.
-    reads_stdin: bool,
+/// Answer a question.
+#[derive(Debug, Args)]
+#[command(after_help = exit_codes())]
+pub struct Answer {
+    #[command(flatten)]
+    question: OfQuestion,
+    /// The answer, or a note to an option; - reads it from stdin.
+    #[arg(value_name = "TEXT", allow_negative_numbers = true,
+        required_unless_present_any = ["select", "other", "answers"])]
+    text: Option<String>,
+    /// Value of an option; may be repeated where several may be chosen.
+    #[arg(long, value_name = "VALUE")]
+    select: Vec<String>,
+    /// A text in place of an option.
+    #[arg(long, value_name = "TEXT")]
+    other: Option<String>,
+    #[arg(
+        long,
+        value_name = "JSON",
+        help = "Answers to a form by the id of the question, such as\n'{\"db\": {\"selected\": [\"drop\"]}}'"
+    )]
     answers: Option<String>,
+    /// Answer only if the question still has this revision, which --json shows.
+    #[arg(long, value_name = "N")]
     if_revision: Option<String>,
-    human: HumanFlags,
-    verb: &'static str,
 }
 
-/// Reads the arguments of one of the commands.
-pub fn read(name: &str, matches: &ArgMatches) -> Box<dyn Job> {
-    let mut change = Change {
-        path: question_path(matches),
-        body: Map::new(),
-        reads_stdin: false,
-        answers: None,
-        if_revision: None,
-        human: HumanFlags::read(matches),
-        verb: "",
-    };
-    let insert = |body: &mut Map<String, Value>, flag: &str| {
-        if let Some(value) = given(matches, flag) {
-            body.insert(flag.to_owned(), value.into());
-        }
-    };
-    match name {
-        DECLINE => {
-            insert(&mut change.body, "reason");
-            (change.verb, change.path) = ("declined", change.path + "/decline");
-        }
-        TAKE => (change.verb, change.path) = ("took", change.path + "/claim"),
-        _ => {
-            change.reads_stdin = given(matches, "text").is_some_and(|text| text == "-");
-            if !change.reads_stdin {
-                insert(&mut change.body, "text");
-            }
-            insert(&mut change.body, "other");
-            if let Some(selected) = matches.get_many::<String>("select") {
-                let selected: Vec<_> = selected.collect();
-                change.body.insert("selected".to_owned(), json!(selected));
-            }
-            change.answers = given(matches, "answers");
-            change.if_revision = given(matches, "if-revision");
-            (change.verb, change.path) = ("answered", change.path + "/answer");
-        }
-    }
-    Box::new(change)
+/// Decline to answer a question: its agent is notified and continues without an answer.
+#[derive(Debug, Args)]
+#[command(after_help = exit_codes())]
+pub struct Decline {
+    #[command(flatten)]
+    question: OfQuestion,
+    /// Why, for the agent.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
-impl Job for Change {
-    fn run(&self, context: &Context) -> Result<(), CliError> {
-        let mut body = self.body.clone();
-        if self.reads_stdin {
-            body.insert("text".to_owned(), read_stdin()?.into());
+/// Take a question: others see that this person answers it, for ten minutes.
+#[derive(Debug, Args)]
+#[command(after_help = exit_codes())]
+pub struct Take {
+    #[command(flatten)]
+    question: OfQuestion,
+}
+
+impl Answer {
+    /// Answers the question in the name of the person.
+    pub fn run(&self, context: &Context, human: &HumanFlags) -> Result<(), CliError> {
+        let mut body = Map::new();
+        match self.text.as_deref() {
+            Some("-") => drop(body.insert("text".to_owned(), read_stdin()?.into())),
+            Some(text) => drop(body.insert("text".to_owned(), text.into())),
+            None => {}
+        }
+        if let Some(other) = &self.other {
+            body.insert("other".to_owned(), other.as_str().into());
+        }
+        if !self.select.is_empty() {
+            body.insert("selected".to_owned(), json!(self.select));
         }
         if let Some(text) = &self.answers {
             let answers: Map<String, Value> = serde_json::from_str(text)
@@ -137,22 +85,46 @@ impl Job for Change {
             body.insert("answers".to_owned(), answers.into());
         }
         let mut ask =
-            ApiRequest::new(Method::POST, whole_path(&context.client, &self.path)?).with_body(Value::Object(body));
+            ApiRequest::new(Method::POST, self.question.path(context, "/answer")?).with_body(Value::Object(body));
         if let Some(revision) = &self.if_revision {
             ask = ask.with_header("if-match", format!("\"{revision}\""));
         }
-        let ask = self.human.sign(&context.client, ask)?;
-        let changed = context.client.send(&ask).map_err(|error| {
-            if error.has_code("question_closed") {
-                CliError::Nothing(Some(error.line))
-            } else {
-                error.into()
-            }
-        })?;
-        lists::show_one(context, &changed, |question: &Question| {
-            format!("{} the question of {}\n", self.verb, escaped(question.asker()))
-        })
+        change(context, human, ask, "answered")
     }
+}
+
+impl Decline {
+    /// Declines the question in the name of the person.
+    pub fn run(&self, context: &Context, human: &HumanFlags) -> Result<(), CliError> {
+        let body = self
+            .reason
+            .as_ref()
+            .map_or_else(|| json!({}), |reason| json!({"reason": reason}));
+        let ask = ApiRequest::new(Method::POST, self.question.path(context, "/decline")?).with_body(body);
+        change(context, human, ask, "declined")
+    }
+}
+
+impl Take {
+    /// Claims the question for the person.
+    pub fn run(&self, context: &Context, human: &HumanFlags) -> Result<(), CliError> {
+        let ask = ApiRequest::new(Method::POST, self.question.path(context, "/claim")?).with_body(json!({}));
+        change(context, human, ask, "took")
+    }
+}
+
+fn change(context: &Context, human: &HumanFlags, ask: ApiRequest, verb: &str) -> Result<(), CliError> {
+    let ask = human.sign(&context.client, ask)?;
+    let changed = context.client.send(&ask).map_err(|error| {
+        if error.has_code("question_closed") {
+            CliError::Nothing(Some(error.line))
+        } else {
+            error.into()
+        }
+    })?;
+    lists::show_one(context, &changed, |question: &Question| {
+        format!("{verb} the question of {}\n", escaped(question.asker()))
+    })
 }
 
 /// The text of stdin, without the line break at its end.

@@ -1,37 +1,32 @@
 //! The person in whose name a command answers.
 
-use clap::{Arg, ArgMatches};
+use clap::Args;
 use serde::Deserialize;
 
 use crate::client::{ApiRequest, Client, ClientError};
-use crate::flags::{given, many, text};
 use crate::operate::lists::parsed;
 
 /// The name where the environment names no user.
 const NAME_DEFAULT: &str = "human";
 
-/// The flags of all subcommands.
-pub fn flags() -> [Arg; 2] {
-    [
-        text(
-            "human",
-            "NAME",
-            "Person who answers\n[default: the person of the key, else the name of the user]",
-        )
-        .global(true),
-        many(
-            "role",
-            "ROLE",
-            "Role of that person, to which questions may be addressed; may be repeated.\nA key has roles of its own",
-        )
-        .global(true),
-    ]
-}
-
-/// The person whom flags and environment name.
-#[derive(Debug)]
+/// The person whom flags and environment name: the flags of all subcommands.
+#[derive(Debug, Args)]
 pub struct HumanFlags {
+    #[arg(
+        long = "human",
+        value_name = "NAME",
+        global = true,
+        help = "Person who answers\n[default: the person of the key, else the name of the user]"
+    )]
     name: Option<String>,
+    #[arg(
+        long = "role",
+        value_name = "ROLE",
+        global = true,
+        value_delimiter = ',',
+        help = "Role of that person, to \
+        which questions may be addressed; may be repeated.\nA key has roles of its own"
+    )]
     roles: Vec<String>,
 }
 
@@ -41,15 +36,6 @@ struct Me {
 }
 
 impl HumanFlags {
-    /// Reads the flags.
-    pub fn read(matches: &ArgMatches) -> Self {
-        let roles = matches.get_many::<String>("role").into_iter().flatten();
-        Self {
-            name: given(matches, "human"),
-            roles: roles.cloned().collect(),
-        }
-    }
-
     /// The name to send. None where the key names the person.
     ///
     /// # Errors

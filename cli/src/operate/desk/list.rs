@@ -1,13 +1,14 @@
 //! `desk list`: the questions that wait, or those of another state.
 
-use clap::{ArgMatches, Command};
+use clap::{Args, builder::PossibleValuesParser};
 
 use super::human::HumanFlags;
+use super::of_question::exit_codes;
 use super::question::urgency_style;
 use crate::client::{parameter, with_query};
 use crate::error::CliError;
-use crate::flags::{choice, given, given_number, limit, text};
-use crate::operate::job::{Context, Job};
+use crate::flags::{one_of, whole};
+use crate::operate::job::Context;
 use crate::operate::lists::{self, LIMIT_MAX, Pages};
 use crate::operate::lookup::whole_path;
 use crate::output::Output;
@@ -19,59 +20,38 @@ const STATES: &[&str] = &["pending", "answered", "declined", "expired", "cancell
 /// Questions that the broker puts on one page.
 const PAGE_LEN_MAX: usize = 1000;
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new("list")
-        .about("List the open questions, the most urgent and oldest first")
-        .arg(
-            choice(
-                "state",
-                "STATE",
-                STATES,
-                "Questions of this state, those that are closed newest first",
-            )
-            .default_value("pending"),
-        )
-        .arg(text(
-            "to",
-            "NAME",
-            "Only questions addressed to this person, to this role, or to desk",
-        ))
-        .arg(text("asker", "SESSION", "Only questions of this agent"))
-        .arg(limit(LIMIT_MAX, "100", "The most questions to list"))
+/// List the open questions, the most urgent and oldest first.
+#[derive(Debug, Args)]
+#[command(after_help = exit_codes())]
+pub struct List {
+    #[arg(long, value_name = "STATE", default_value = "pending", value_parser = PossibleValuesParser::new(STATES),
+        help = one_of(STATES, "Questions of this state, those that are closed newest first"), hide_possible_values = true)]
+    state: String,
+    /// Only questions addressed to this person, to this role, or to desk.
+    #[arg(long, value_name = "NAME")]
+    to: Option<String>,
+    /// Only questions of this agent.
+    #[arg(long, value_name = "SESSION")]
+    asker: Option<String>,
+    /// The most questions to list.
+    #[arg(long, value_name = "N", default_value = "100", value_parser = whole(1..=LIMIT_MAX))]
+    limit: u32,
 }
 
-#[derive(Debug)]
-struct List {
-    path: String,
-    limit: usize,
-    human: HumanFlags,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    let parts = ["state", "to", "asker"].map(|name| parameter(name, given(matches, name)));
-    Box::new(List {
-        path: with_query("/api/v1/questions", parts),
-        limit: given_number(matches, "limit").unwrap_or(LIMIT_MAX) as usize,
-        human: HumanFlags::read(matches),
-    })
-}
-
-impl Job for List {
-    fn run(&self, context: &Context) -> Result<(), CliError> {
-        let human = self.human.name(&context.client)?;
-        let headers = [("x-human", human), ("x-human-roles", self.human.roles())];
-        let mut pages = Pages::new(
-            &context.client,
-            whole_path(&context.client, &self.path)?,
-            "questions",
-            PAGE_LEN_MAX,
-            self.limit,
-        );
-        for (name, value) in headers {
+impl List {
+    /// Lists the questions that the person may see.
+    pub fn run(&self, context: &Context, human: &HumanFlags) -> Result<(), CliError> {
+        let filters = [
+            parameter("state", Some(&self.state)),
+            parameter("to", self.to.as_ref()),
+            parameter("asker", self.asker.as_ref()),
+        ];
+        let name = human.name(&context.client)?;
+        let path = whole_path(&context.client, &with_query("/api/v1/questions", filters))?;
+        let mut pages = Pages::new(&context.client, path, "questions", PAGE_LEN_MAX, self.limit as usize);
+        for (header, value) in [("x-human", name), ("x-human-roles", human.roles())] {
             if let Some(value) = value {
-                pages = pages.with_header(name, value);
+                pages = pages.with_header(header, value);
             }
         }
         if lists::show(context, pages, "questions", |questions| {

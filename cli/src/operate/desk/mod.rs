@@ -1,27 +1,28 @@
 //! `desk`: the questions of agents to people, for scripts and terminals without the full console.
 //!
-//! Each file has one group of subcommands. A subcommand reads its arguments into a [`Job`].
+//! Each file has one group of subcommands. [`HumanFlags`] name the person for all of them.
 
 mod answer;
 mod human;
-mod id;
 mod list;
+mod of_question;
 mod question;
-mod show;
 mod watch;
 
-use clap::{ArgMatches, Command};
+use clap::{Args, Subcommand};
 
 pub(super) use human::user_name;
 
-use super::job::Job;
-use crate::output::EXIT_CODES;
-
-/// The name of the command.
-pub const NAME: &str = "desk";
-
-/// What scripts may rely on.
-const DESK_EXIT_CODES: &str = "Exit code 3: no question to list, or the question is already closed.";
+use super::job::{Context, Job};
+use super::lists;
+use crate::client::ApiRequest;
+use crate::error::CliError;
+use answer::{Answer, Decline, Take};
+use human::HumanFlags;
+use list::List;
+use of_question::{DESK_EXIT_CODES, OfQuestion, exit_codes};
+use rest::questions::Question;
+use watch::Watch;
 
 const ABOUT: &str = "\
 Read and answer the questions of agents to people.
@@ -29,42 +30,48 @@ Read and answer the questions of agents to people.
 A key of scope answer answers as its person. Without a key, or with the admin key, --human names the person;
 the default is your user name. mcp-broker console shows the same on a full screen.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    let subcommands = [
-        list::command(),
-        show::command(),
-        answer::answer(),
-        answer::decline(),
-        answer::take(),
-        watch::command(),
-    ];
-    Command::new(NAME)
-        .about("Read and answer the questions of agents to people")
-        .long_about(ABOUT)
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .args(human::flags())
-        .subcommands(subcommands.map(|subcommand| {
-            let epilogue = match subcommand.get_name() {
-                watch::NAME => EXIT_CODES.to_owned(),
-                _ => format!("{DESK_EXIT_CODES}\n\n{EXIT_CODES}"),
-            };
-            subcommand.after_help(epilogue)
-        }))
-        .after_help(DESK_EXIT_CODES)
+/// Read and answer the questions of agents to people.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = DESK_EXIT_CODES)]
+pub struct Desk {
+    #[command(flatten)]
+    human: HumanFlags,
+    #[command(subcommand)]
+    below: Below,
 }
 
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    let Some((name, below)) = matches.subcommand() else {
-        // The command line requires a subcommand.
-        return list::read(matches);
-    };
-    match name {
-        show::NAME => show::read(below),
-        answer::ANSWER | answer::DECLINE | answer::TAKE => answer::read(name, below),
-        watch::NAME => watch::read(below),
-        _ => list::read(below),
+#[derive(Debug, Subcommand)]
+enum Below {
+    List(List),
+    /// Show a question with its context, its options and its answer.
+    #[command(after_help = exit_codes())]
+    Show {
+        #[command(flatten)]
+        question: OfQuestion,
+    },
+    Answer(Answer),
+    Decline(Decline),
+    Take(Take),
+    Watch(Watch),
+}
+
+impl Job for Desk {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let human = &self.human;
+        match &self.below {
+            Below::List(list) => list.run(context, human),
+            Below::Show { question } => {
+                let path = question.path(context, "")?;
+                let ask = human.sign(&context.client, ApiRequest::get(path))?;
+                let answer = context.client.send(&ask)?;
+                lists::show_one(context, &answer, |asked: &Question| {
+                    question::text(asked, &context.output)
+                })
+            }
+            Below::Answer(answer) => answer.run(context, human),
+            Below::Decline(decline) => decline.run(context, human),
+            Below::Take(take) => take.run(context, human),
+            Below::Watch(watch) => watch.run(context, human),
+        }
     }
 }

@@ -2,21 +2,18 @@
 
 use std::collections::HashMap;
 
-use clap::{ArgMatches, Command};
+use clap::{ArgAction, Args, builder::PossibleValuesParser};
 use rest::questions::Question;
 use serde_json::Value;
 
 use super::human::HumanFlags;
 use crate::client::parameter;
 use crate::error::CliError;
-use crate::flags::{choice, given_number, number, switch};
+use crate::flags::{one_of, whole};
 use crate::operate::events::EventStream;
-use crate::operate::job::{Context, Job};
+use crate::operate::job::Context;
 use crate::operate::tail;
 use crate::table::shortened;
-
-/// The name of the command.
-pub const NAME: &str = "watch";
 
 /// The most characters of one word of a line.
 const WORD_CHARS_MAX: usize = 200;
@@ -31,53 +28,38 @@ Print questions, yaps and who is at the desk as they change, beginning with the 
 With --console the command is a console: agents see that a person is present, and the desk offers it questions; answer
 them with desk answer. Without it the command only shows them. When the connection is lost, it connects again.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("Print questions, yaps and who is at the desk as they change")
-        .long_about(ABOUT)
-        .arg(
-            choice("topics", "TOPIC", TOPICS, "Only these")
-                .value_delimiter(',')
-                .num_args(1..),
-        )
-        .arg(switch(
-            "console",
-            "Act as a console, to which the desk offers questions",
-        ))
-        .arg(number("limit", 1, "End after this many events"))
-}
-
-#[derive(Debug)]
-struct Watch {
-    topics: String,
-    is_console: bool,
+/// Print questions, yaps and who is at the desk as they change.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = crate::output::EXIT_CODES)]
+pub struct Watch {
+    #[arg(long, value_name = "TOPIC", help = one_of(TOPICS, "Only these"), value_parser = PossibleValuesParser::new(TOPICS),
+        hide_possible_values = true, action = ArgAction::Set, value_delimiter = ',', num_args = 1..)]
+    topics: Vec<String>,
+    /// Act as a console, to which the desk offers questions.
+    #[arg(long)]
+    console: bool,
+    /// End after this many events.
+    #[arg(long, value_name = "N", value_parser = whole(1..=u32::MAX))]
     limit: Option<u32>,
-    human: HumanFlags,
 }
 
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    let topics: Option<Vec<String>> = matches.get_many("topics").map(|topics| topics.cloned().collect());
-    Box::new(Watch {
-        topics: topics.map_or_else(|| TOPICS.join(","), |topics| topics.join(",")),
-        is_console: matches.get_flag("console"),
-        limit: given_number(matches, "limit"),
-        human: HumanFlags::read(matches),
-    })
-}
-
-impl Job for Watch {
-    fn run(&self, context: &Context) -> Result<(), CliError> {
-        let mut stream = EventStream::new(&context.client, Some(&self.topics), None);
-        let name = self.human.name(&context.client)?;
-        if self.is_console {
-            // Without a name the key names the person, and the console only has to be asked for.
+impl Watch {
+    /// Prints what the person may see.
+    pub fn run(&self, context: &Context, human: &HumanFlags) -> Result<(), CliError> {
+        let topics = if self.topics.is_empty() {
+            TOPICS.join(",")
+        } else {
+            self.topics.join(",")
+        };
+        let mut stream = EventStream::new(&context.client, Some(&topics), None);
+        let name = human.name(&context.client)?;
+        if self.console {
+            // An empty name is the person of the key.
             stream = stream.with_parameter(parameter("console", Some(name.unwrap_or_default())));
-            stream = stream.with_parameter(parameter("roles", self.human.roles()));
+            stream = stream.with_parameter(parameter("roles", human.roles()));
         } else {
             stream = stream.with_header("x-human", name);
-            stream = stream.with_header("x-human-roles", self.human.roles());
+            stream = stream.with_header("x-human-roles", human.roles());
         }
         stream.connect()?;
         let mut known = Known::default();

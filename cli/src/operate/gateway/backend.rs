@@ -1,18 +1,13 @@
 //! A backend: how a command names it, how the broker shows it, and how it is printed.
 
 use anstyle::{AnsiColor, Style};
-use clap::Arg;
+use clap::Args;
 use rest::backends::Backend;
 
 use crate::{flags::id, output::Output, short::counted, table::Table};
 
 /// The path of the backends.
 pub const PATH: &str = "/api/v1/backends";
-
-/// The path of a backend.
-pub fn path_of(backend: &str) -> String {
-    format!("{PATH}/{}", crate::client::percent_encoded(backend))
-}
 
 /// A table of backends.
 pub fn table(output: &Output, backends: &[Backend]) -> Table {
@@ -107,11 +102,17 @@ fn style_of(state: &str) -> Style {
     }
 }
 
-/// The argument that names a backend.
-pub fn backend_name() -> Arg {
-    Arg::new("backend")
-        .value_name("NAME")
-        .required(true)
-        .value_parser(id)
-        .help("Name of the backend")
+/// The backend that a command is about.
+#[derive(Debug, Args)]
+pub struct OfBackend {
+    /// Name of the backend.
+    #[arg(value_name = "NAME", value_parser = id)]
+    pub backend: String,
+}
+
+impl OfBackend {
+    /// The path of the backend, and of a part of it.
+    pub fn path(&self, part: &str) -> String {
+        format!("{PATH}/{}{part}", crate::client::percent_encoded(&self.backend))
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use clap::{Arg, ArgMatches, Command};
 use rest::backends::BackendCall;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,71 +10,13 @@ use ureq::http::Method;
 use crate::{
     client::{ApiRequest, parameter, percent_encoded, with_query},
     error::CliError,
-    flags::{given, id},
-    operate::{
-        job::{Context, Job},
-        lists::parsed,
-        lookup::whole_path,
-    },
+    operate::{job::Context, lists::parsed, lookup::whole_path},
     output::{Output, json_line, print},
     short::prefix,
     table::{Table, escaped},
 };
 
-/// The names of the commands.
-pub const CALLS: &str = "calls";
-pub const CANCEL: &str = "cancel";
-
 const PATH: &str = "/api/v1/gateway/calls";
-
-/// `calls` with its help.
-pub fn calls() -> Command {
-    let backend = Arg::new("backend")
-        .long("backend")
-        .value_name("NAME")
-        .value_parser(id)
-        .help("Only the calls of this backend");
-    Command::new(CALLS)
-        .about("List the open calls of the backends, the oldest first")
-        .arg(backend)
-}
-
-/// `cancel` with its help.
-pub fn cancel() -> Command {
-    let call = Arg::new("call")
-        .value_name("ID")
-        .required(true)
-        .value_parser(id)
-        .help("Id of the call, as calls shows it");
-    Command::new(CANCEL)
-        .about("Cancel an open call: its caller gets an error, and its backend is notified")
-        .arg(call)
-}
-
-#[derive(Debug)]
-struct Calls {
-    path: String,
-}
-
-#[derive(Debug)]
-struct Cancel {
-    call: String,
-}
-
-/// Reads the arguments of `calls`.
-pub fn read_calls(matches: &ArgMatches) -> Box<dyn Job> {
-    let backend = given(matches, "backend");
-    Box::new(Calls {
-        path: with_query(PATH, [parameter("backend", backend.as_ref())]),
-    })
-}
-
-/// Reads the arguments of `cancel`.
-pub fn read_cancel(matches: &ArgMatches) -> Box<dyn Job> {
-    Box::new(Cancel {
-        call: given(matches, "call").unwrap_or_default(),
-    })
-}
 
 #[derive(Deserialize)]
 struct Answer {
@@ -85,29 +26,29 @@ struct Answer {
     partial: Vec<String>,
 }
 
-impl Job for Calls {
-    fn run(&self, context: &Context) -> Result<(), CliError> {
-        let body = context.client.send(&ApiRequest::get(self.path.clone()))?;
-        let Answer { calls, total, partial } = parsed(&body)?;
-        if !partial.is_empty() {
-            let silent = escaped(&partial.join(", "));
-            eprintln!("these replicas did not answer, and their calls are missing: {silent}");
-        }
-        if context.output.json {
-            let lines: String = calls.iter().map(|call| json_line(call)).collect();
-            return print(&lines);
-        }
-        if calls.is_empty() {
-            return print("no open calls\n");
-        }
-        let shown: Vec<BackendCall> = calls.iter().map(|call| parsed(call.get())).collect::<Result<_, _>>()?;
-        let mut text = context.output.table(&table(&context.output, &shown));
-        let more = total.saturating_sub(shown.len());
-        if more > 0 {
-            let _ = writeln!(text, "\nThere are {more} more open calls, which are younger.");
-        }
-        print(&text)
+/// Lists the open calls, of one backend or of all.
+pub fn list(context: &Context, backend: Option<&String>) -> Result<(), CliError> {
+    let path = with_query(PATH, [parameter("backend", backend)]);
+    let body = context.client.send(&ApiRequest::get(path))?;
+    let Answer { calls, total, partial } = parsed(&body)?;
+    if !partial.is_empty() {
+        let silent = escaped(&partial.join(", "));
+        eprintln!("these replicas did not answer, and their calls are missing: {silent}");
     }
+    if context.output.json {
+        let lines: String = calls.iter().map(|call| json_line(call)).collect();
+        return print(&lines);
+    }
+    if calls.is_empty() {
+        return print("no open calls\n");
+    }
+    let shown: Vec<BackendCall> = calls.iter().map(|call| parsed(call.get())).collect::<Result<_, _>>()?;
+    let mut text = context.output.table(&table(&context.output, &shown));
+    let more = total.saturating_sub(shown.len());
+    if more > 0 {
+        let _ = writeln!(text, "\nThere are {more} more open calls, which are younger.");
+    }
+    print(&text)
 }
 
 fn table(output: &Output, calls: &[BackendCall]) -> Table {
@@ -130,14 +71,13 @@ fn table(output: &Output, calls: &[BackendCall]) -> Table {
     table
 }
 
-impl Job for Cancel {
-    fn run(&self, context: &Context) -> Result<(), CliError> {
-        let path = format!("{PATH}/{}", percent_encoded(&self.call));
-        let path = whole_path(&context.client, &path)?;
-        context.client.send(&ApiRequest::new(Method::DELETE, path))?;
-        if context.output.json {
-            return Ok(());
-        }
-        print("the call is ended\n")
+/// Ends an open call.
+pub fn cancel(context: &Context, call: &str) -> Result<(), CliError> {
+    let path = format!("{PATH}/{}", percent_encoded(call));
+    let path = whole_path(&context.client, &path)?;
+    context.client.send(&ApiRequest::new(Method::DELETE, path))?;
+    if context.output.json {
+        return Ok(());
     }
+    print("the call is ended\n")
 }

@@ -7,7 +7,6 @@ use std::{
 };
 
 use actors::model::BackendName;
-use clap::{Arg, builder::ValueParser};
 use serde_json::Value;
 
 use crate::{
@@ -24,26 +23,27 @@ const BACKENDS: &str = "backends";
 const UNUSUAL: &str = "it is written in a way that only an editor can change safely";
 
 /// The flag that names the file.
-pub fn to() -> Arg {
-    Arg::new("to")
-        .long("to")
-        .value_name("FILE")
-        .value_parser(ValueParser::path_buf())
-        .help("Configuration file to write [default: the one of the broker of this user]")
+#[derive(Debug, clap::Args)]
+pub struct To {
+    /// Configuration file to write [default: the one of the broker of this user].
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
 }
 
-/// The file that the flag names, or that of the broker of this user.
-///
-/// # Errors
-/// This user has no folder for it.
-pub fn path(given: Option<&PathBuf>) -> Result<PathBuf, CliError> {
-    let no_folder = || {
-        let line = "neither HOME nor XDG_CONFIG_HOME names a folder: name the file with --to";
-        CliError::Failed(line.to_owned())
-    };
-    match given {
-        Some(file) => Ok(std::path::absolute(file).unwrap_or_else(|_| file.clone())),
-        None => user_broker::config_file_of_user().ok_or_else(no_folder),
+impl To {
+    /// The file: the given one, or that of the broker of this user.
+    ///
+    /// # Errors
+    /// [`CliError::Failed`] when no folder of the user is known.
+    pub fn path(&self) -> Result<PathBuf, CliError> {
+        let no_folder = || {
+            let line = "neither HOME nor XDG_CONFIG_HOME names a folder: name the file with --to";
+            CliError::Failed(line.to_owned())
+        };
+        match &self.to {
+            Some(file) => Ok(std::path::absolute(file).unwrap_or_else(|_| file.clone())),
+            None => user_broker::config_file_of_user().ok_or_else(no_folder),
+        }
     }
 }
 

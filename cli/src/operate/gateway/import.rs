@@ -2,16 +2,11 @@
 
 use std::{fmt::Write as _, path::PathBuf};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, builder::ValueParser};
-
 use super::{
-    configuration_file::{self, names_in, unusable},
-    servers_file,
+    configuration_file::{self, To, names_in, unusable},
+    servers_file::{self, Inputs},
 };
-use crate::{edited_file::Edit, error::CliError, flags::switch, operate::gateway::imported::Imported, output::print};
-
-/// The name of the command.
-pub const NAME: &str = "import";
+use crate::{edited_file::Edit, error::CliError, operate::gateway::imported::Imported, output::print};
 
 const ABOUT: &str = "\
 Write the servers of an MCP client into the configuration file of the broker.
@@ -19,42 +14,20 @@ Write the servers of an MCP client into the configuration file of the broker.
 It reads files with mcpServers (Claude Code, Claude Desktop, Cursor, Windsurf), the mcp.json of VS Code, and .mcpmon.yaml.
 It does not change them: remove the servers from them, or the client starts its own as well.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("Write the servers of an MCP client into the configuration file of the broker")
-        .long_about(ABOUT)
-        .arg(
-            Arg::new("file")
-                .value_name("FILE")
-                .required(true)
-                .action(ArgAction::Append)
-                .num_args(1..)
-                .value_parser(ValueParser::path_buf())
-                .help("Files with servers"),
-        )
-        .arg(configuration_file::to())
-        .arg(servers_file::input())
-        .arg(switch("dry-run", "Print the tables, and write nothing"))
-}
-
-/// Which files are imported, and where to.
-#[derive(Debug)]
+/// Write the servers of an MCP client into the configuration file of the broker.
+#[derive(Debug, clap::Args)]
+#[command(long_about = ABOUT)]
 pub struct Import {
+    /// Files with servers.
+    #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    to: Option<PathBuf>,
-    inputs: Vec<String>,
-    is_dry_run: bool,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Import {
-    Import {
-        files: matches.get_many("file").into_iter().flatten().cloned().collect(),
-        to: matches.get_one("to").cloned(),
-        inputs: servers_file::given_inputs(matches),
-        is_dry_run: matches.get_flag("dry-run"),
-    }
+    #[command(flatten)]
+    to: To,
+    #[command(flatten)]
+    inputs: Inputs,
+    /// Print the tables, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 impl Import {
@@ -63,8 +36,8 @@ impl Import {
     /// # Errors
     /// A file cannot be used, or there is nothing to import.
     pub fn run(&self) -> Result<(), CliError> {
-        let inputs = servers_file::inputs(&self.inputs).map_err(CliError::Usage)?;
-        let to = configuration_file::path(self.to.as_ref())?;
+        let inputs = self.inputs.by_name()?;
+        let to = self.to.path()?;
         let edit = |before: &str| {
             let mut taken = names_in(before).map_err(|reason| unusable(&to, &reason))?;
             let mut done = Done {
@@ -86,7 +59,7 @@ impl Import {
                     done.names.push(backend.name.to_string());
                 }
             }
-            let is_changed = !self.is_dry_run && !done.names.is_empty();
+            let is_changed = !self.dry_run && !done.names.is_empty();
             Ok(Edit {
                 text: is_changed.then(|| format!("{before}{}", done.tables)),
                 result: done,
@@ -102,7 +75,7 @@ impl Import {
         for note in notes {
             eprintln!("{note}");
         }
-        if self.is_dry_run {
+        if self.dry_run {
             return print(tables.trim_start());
         }
         if names.is_empty() && has_unusable {

@@ -1,52 +1,22 @@
-//! `gateway list` and `gateway show`.
+//! `gateway list`, `gateway show`, `gateway tools`, and the commands that start, stop or switch a backend.
 
-use clap::{ArgMatches, Command};
-use rest::backends::Backend;
+use rest::backends::{Backend, BackendTools};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
+use ureq::http::Method;
 
-use super::backend::{self, PATH, backend_name};
+use super::backend::{self, OfBackend, PATH};
 use crate::{
     client::ApiRequest,
     error::CliError,
     operate::{
-        job::{Context, Job},
+        job::Context,
         lists::{self, parsed},
     },
     output::{json_line, print},
+    table::Table,
 };
-
-/// The name of the command that shows one backend.
-pub const SHOW: &str = "show";
-
-/// `list` with its help.
-pub fn command() -> Command {
-    Command::new("list").about("List the backends with their states")
-}
-
-/// `show` with its help.
-pub fn show() -> Command {
-    Command::new(SHOW)
-        .about("Show all details of a backend")
-        .arg(backend_name())
-}
-
-#[derive(Debug)]
-enum List {
-    All,
-    One(String),
-}
-
-/// Reads the arguments of `list`.
-pub fn read() -> Box<dyn Job> {
-    Box::new(List::All)
-}
-
-/// Reads the arguments of `show`.
-pub fn read_show(matches: &ArgMatches) -> Box<dyn Job> {
-    let name = matches.get_one::<String>("backend").cloned().unwrap_or_default();
-    Box::new(List::One(backend::path_of(&name)))
-}
 
 #[derive(Deserialize)]
 struct Answer {
@@ -59,19 +29,41 @@ struct Health {
     config_error: Option<String>,
 }
 
-impl Job for List {
-    fn run(&self, context: &Context) -> Result<(), CliError> {
-        let Self::One(path) = self else {
-            return list(context);
-        };
-        let body = context.client.send(&ApiRequest::get(path.clone()))?;
-        lists::show_one(context, &body, |backend: &Backend| {
-            context.output.table(&backend::details(&context.output, backend))
-        })
-    }
+/// Shows all details of a backend.
+pub fn show(context: &Context, of: &OfBackend) -> Result<(), CliError> {
+    lists::show_path(context, of.path(""), |backend: &Backend| {
+        context.output.table(&backend::details(&context.output, backend))
+    })
 }
 
-fn list(context: &Context) -> Result<(), CliError> {
+/// Lists the tools of a backend, with the names that clients see.
+pub fn tools(context: &Context, of: &OfBackend) -> Result<(), CliError> {
+    lists::show_path(context, of.path("/tools"), |answer: &BackendTools| {
+        let mut table = Table::new(&["TOOL", "SEEN AS", "BYTES"]);
+        for tool in &answer.tools {
+            let name = tool.name.as_deref().unwrap_or("(not offered)");
+            let name = if tool.ambiguous {
+                format!("{name} (ambiguous without its prefix)")
+            } else {
+                name.to_owned()
+            };
+            table.row([tool.tool.as_str(), &name, tool.bytes.to_string().as_str()]);
+        }
+        context.output.table(&table)
+    })
+}
+
+/// Orders something of a backend, and says what it `does` then.
+pub fn order(context: &Context, of: &OfBackend, order: &str, does: &str) -> Result<(), CliError> {
+    let ask = ApiRequest::new(Method::POST, of.path(&format!("/{order}")));
+    let body = context.client.send(&ask)?;
+    lists::show_one(context, &body, |_: &IgnoredAny| {
+        format!("{} {does}; gateway list shows its state\n", of.backend)
+    })
+}
+
+/// Lists the backends with their states.
+pub fn list(context: &Context) -> Result<(), CliError> {
     let body = context.client.send(&ApiRequest::get(PATH))?;
     let Answer { backends } = parsed(&body)?;
     let health = context.client.send(&ApiRequest::get("/health"))?;

@@ -4,7 +4,6 @@
 
 mod backend;
 mod calls;
-mod command;
 mod configuration_file;
 mod entry;
 mod import;
@@ -14,16 +13,21 @@ mod logs;
 mod ready;
 mod run;
 mod servers_file;
-mod tools;
 mod watch;
 
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Command};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
-use super::job::Job;
+use super::job::{Context, Job};
 use crate::call::{Call, done};
-use crate::{error::CliError, operate, output::EXIT_CODES, tool_calls};
+use crate::{access::first_broker_flag, error::CliError, flags::id, operate, output::EXIT_CODES, tool_calls};
+use backend::OfBackend;
+use entry::{Add, Remove};
+use import::Import;
+use ready::Ready;
+use run::Run;
+use watch::Watch;
 
 /// The name of the command.
 pub const NAME: &str = "gateway";
@@ -35,38 +39,68 @@ The configuration file describes them, under [backends.NAME]. add and remove cha
 MCP client into it. Administrators add others over REST; enable and disable are for these. run and watch are gateways of their
 own for one client. The other subcommands ask a running broker. docs/gateway.md explains what agents see.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    let subcommands = [
-        list::command(),
-        list::show(),
-        tools::command(),
-        // The former name of `mcp-broker call`.
-        tool_calls::call_command().hide(true),
-        calls::calls(),
-        calls::cancel(),
-        ready::command(),
-        logs::command(),
-        command::start(),
-        command::restart(),
-        command::stop(),
-        command::enable(),
-        command::disable(),
-        entry::add(),
-        entry::remove(),
-        import::command(),
-        run::command(),
-        watch::command(),
-    ];
-    Command::new(NAME)
-        .about("Share MCP servers among agents: list, add, restart and import backends")
-        .long_about(ABOUT)
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommands(subcommands.map(with_exit_codes))
+/// Share MCP servers among agents: list, add, restart and import backends.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT)]
+struct Gateway {
+    #[command(subcommand)]
+    asked: Asked,
 }
 
-/// A subcommand whose help says what its exit codes mean.
+#[derive(Debug, Subcommand)]
+enum Asked {
+    /// List the backends with their states.
+    List,
+    /// Show all details of a backend.
+    Show(OfBackend),
+    /// List the tools of a backend, with the names that clients see.
+    Tools(OfBackend),
+    /// List the open calls of the backends, the oldest first.
+    Calls {
+        /// Only the calls of this backend.
+        #[arg(long, value_name = "NAME", value_parser = id)]
+        backend: Option<String>,
+    },
+    /// Cancel an open call: its caller gets an error, and its backend is notified.
+    Cancel {
+        /// Id of the call, as calls shows it.
+        #[arg(value_name = "ID", value_parser = id)]
+        call: String,
+    },
+    Ready(Ready),
+    /// Show the last lines that a backend has written to stderr.
+    Logs {
+        #[command(flatten)]
+        of: OfBackend,
+        /// Print new lines as they come.
+        #[arg(long, short)]
+        follow: bool,
+    },
+    /// Start a backend that does not run, without waiting for its next attempt.
+    Start(OfBackend),
+    /// Stop the process of a backend and start it again; its open calls fail.
+    Restart(OfBackend),
+    /// Stop the process of a backend, and hide its tools until it is started.
+    Stop(OfBackend),
+    /// Switch an added backend on; the storage keeps this.
+    Enable(OfBackend),
+    /// Switch an added backend off; the storage keeps this.
+    Disable(OfBackend),
+    Add(Add),
+    Remove(Remove),
+    Import(Import),
+    Run(Run),
+    Watch(Watch),
+    /// The former name of `mcp-broker call`.
+    #[command(hide = true)]
+    Call(tool_calls::CallArguments),
+}
+
+/// The command with its help.
+pub fn command() -> Command {
+    Gateway::augment_args(Command::new(NAME)).mut_subcommands(with_exit_codes)
+}
+
 fn with_exit_codes(subcommand: Command) -> Command {
     if subcommand.get_after_help().is_some() {
         return subcommand;
@@ -74,36 +108,54 @@ fn with_exit_codes(subcommand: Command) -> Command {
     subcommand.after_help(EXIT_CODES)
 }
 
-/// Runs the subcommand that the arguments name, and returns the exit code of the process.
+/// Runs the subcommand that the arguments name.
 ///
 /// # Errors
 /// What went wrong, for the user.
 pub fn run(call: Call<'_>) -> Result<ExitCode, CliError> {
     let Call { matches, env, broker } = call;
-    match matches.subcommand() {
-        Some((tool_calls::CALL, below)) => tool_calls::read_call(below, tool_calls::target(below, env)?).run(),
-        Some((entry::ADD, below)) => done(entry::read_add(below)?.run()),
-        Some((entry::REMOVE, below)) => done(entry::read_remove(below).run()),
-        Some((import::NAME, below)) => done(import::read(below).run()),
-        Some((run::NAME, below)) => run::read(below, env.to_vec())?.run(broker),
-        Some((watch::NAME, below)) => watch::read(below, env.to_vec())?.run(broker),
-        _ => done(operate::run(&*read(&matches), &matches, env)),
+    let Gateway { asked } = Gateway::from_arg_matches(&matches).map_err(|error| CliError::Usage(error.to_string()))?;
+    match asked {
+        Asked::Call(call) => call.run(tool_calls::target(&matches, env)?),
+        Asked::Add(add) => done(add.run()),
+        Asked::Remove(remove) => done(remove.run()),
+        Asked::Import(import) => done(import.run()),
+        Asked::Run(run) => {
+            check_asks_none(&matches, "run")?;
+            run.run(env, broker)
+        }
+        Asked::Watch(watch) => {
+            check_asks_none(&matches, "watch")?;
+            watch.run(env, broker)
+        }
+        asked => done(operate::with_context(&matches, env, |context| ask(asked, context))),
     }
 }
 
-/// Reads the arguments of a subcommand that asks a broker.
-fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    match matches.subcommand() {
-        Some((list::SHOW, below)) => list::read_show(below),
-        Some((tools::NAME, below)) => tools::read(below),
-        Some((calls::CALLS, below)) => calls::read_calls(below),
-        Some((calls::CANCEL, below)) => calls::read_cancel(below),
-        Some((ready::NAME, below)) => ready::read(below),
-        Some((logs::NAME, below)) => logs::read(below),
-        Some((
-            name @ (command::START | command::RESTART | command::STOP | command::ENABLE | command::DISABLE),
-            below,
-        )) => command::read(name, below),
-        _ => list::read(),
+fn check_asks_none(matches: &ArgMatches, name: &str) -> Result<(), CliError> {
+    first_broker_flag(matches).map_or(Ok(()), |flag| {
+        let line = format!("--{flag} is not known here: gateway {name} asks no broker");
+        Err(CliError::Usage(line))
+    })
+}
+
+fn ask(asked: Asked, context: &Context) -> Result<(), CliError> {
+    match asked {
+        Asked::Show(of) => list::show(context, &of),
+        Asked::Tools(of) => list::tools(context, &of),
+        Asked::Calls { backend } => calls::list(context, backend.as_ref()),
+        Asked::Cancel { call } => calls::cancel(context, &call),
+        Asked::Ready(ready) => ready.run(context),
+        Asked::Logs { of, follow } => logs::show(context, &of, follow),
+        Asked::Start(of) => list::order(context, &of, "start", "is being started"),
+        Asked::Restart(of) => list::order(context, &of, "restart", "is being restarted"),
+        Asked::Stop(of) => {
+            let does = "is being stopped, and stays stopped until gateway start";
+            list::order(context, &of, "stop", does)
+        }
+        Asked::Enable(of) => list::order(context, &of, "enable", "is switched on"),
+        Asked::Disable(of) => list::order(context, &of, "disable", "is switched off"),
+        // The others ask no broker.
+        _ => list::list(context),
     }
 }

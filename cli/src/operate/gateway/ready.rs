@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command};
+use clap::{ArgGroup, Args};
 use serde::Deserialize;
 use serde_json::json;
 use ureq::http::StatusCode;
@@ -14,7 +14,7 @@ use super::backend;
 use crate::{
     client::{ApiRequest, parameter, with_query},
     error::CliError,
-    flags::{duration, switch},
+    flags::seconds,
     operate::{
         job::{Context, Job},
         lists::parsed,
@@ -23,9 +23,6 @@ use crate::{
     table::{Table, escaped},
 };
 use common::exit;
-
-/// The name of the command.
-pub const NAME: &str = "ready";
 
 /// The pause between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -43,41 +40,20 @@ const EXIT_CODES: &str = "\
 Exit codes: 0 all are ready, 1 the broker refused or did not answer, 2 wrong command line, 10 not yet: a backend is starting
 or waits for its next start, 11 a person has to act: a backend has failed or is switched off, 12 no backend offers a tool.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("Report whether the tools of backends can be called now")
-        .long_about(ABOUT)
-        .arg(
-            Arg::new("tool")
-                .value_name("TOOL")
-                .action(ArgAction::Append)
-                .num_args(1..)
-                .help("Names of tools, as gateway tools shows them"),
-        )
-        .arg(switch("all", "All backends, except those that are switched off"))
-        .group(ArgGroup::new("which").args(["tool", "all"]).required(true))
-        .arg(duration(
-            "wait",
-            0..=WAIT_SECONDS_MAX,
-            "Longest wait until all are ready, unless a person has to act\n[default: do not wait]",
-        ))
-        .after_help(EXIT_CODES)
-}
-
-#[derive(Debug)]
-struct Ready {
-    /// None: all backends.
+/// Report whether the tools of backends can be called now.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = EXIT_CODES,
+    group(ArgGroup::new("which").args(["tools", "all"]).required(true)))]
+pub struct Ready {
+    /// Names of tools, as gateway tools shows them.
+    #[arg(value_name = "TOOL")]
     tools: Vec<String>,
-    wait: Duration,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    Box::new(Ready {
-        tools: matches.get_many("tool").into_iter().flatten().cloned().collect(),
-        wait: Duration::from_secs(matches.get_one::<u64>("wait").copied().unwrap_or_default()),
-    })
+    /// All backends, except those that are switched off.
+    #[arg(long)]
+    all: bool,
+    #[arg(long, value_name = "TIME", value_parser = seconds(0..=WAIT_SECONDS_MAX),
+        help = "Longest wait until all are ready, unless a person has to act\n[default: do not wait]")]
+    wait: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -144,7 +120,7 @@ impl Answer {
 
 impl Job for Ready {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let deadline = Instant::now() + self.wait;
+        let deadline = Instant::now() + Duration::from_secs(self.wait.unwrap_or_default());
         loop {
             let (body, answer) = self.look(context)?;
             let (code, what) = match answer.readiness.as_str() {

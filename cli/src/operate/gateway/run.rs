@@ -12,23 +12,18 @@ use std::{
 };
 
 use actors::model::BackendsConfig;
-use clap::{Arg, ArgMatches, Command, builder::ValueParser};
 
-use super::servers_file;
+use super::servers_file::{self, Inputs};
 use crate::{
-    access::first_broker_flag,
+    access::EnvVars,
     broker::{Broker, FollowedBackends, GatewayOfClient, StandardStreams},
     error::CliError,
-    flags::switch,
 };
 use common::{
     config::{self, BackendDefaults, CONFIG_ENV, Config, DefaultValue, Flag, Sources, parse_backends},
     telemetry::{self, LineTime},
 };
 use front::Stdout;
-
-/// The name of the command.
-pub const NAME: &str = "run";
 
 /// Files that are looked for in the working directory.
 const FILES: [&str; 4] = [".mcpmon.yaml", ".mcpmon.yml", "mcpmon.yaml", "mcpmon.yml"];
@@ -64,29 +59,20 @@ the log goes to stderr. Settings of the gateway come from the file and from MCP_
 const EXIT_CODES: &str = "\
 Exit codes: 0 the client has ended or a signal came, 1 failed, 2 wrong command line or file, 70 the gateway gave up.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("Serve the backends of one file on stdin and stdout, without a broker")
-        .long_about(ABOUT)
-        .arg(
-            Arg::new("config")
-                .short('c')
-                .long("config")
-                .value_name("FILE")
-                .value_parser(ValueParser::path_buf())
-                .help("File with the backends"),
-        )
-        .arg(
-            Arg::new("name")
-                .long("name")
-                .value_name("NAME")
-                .value_parser(server_name)
-                .help("Name of this server, as the client sees it\n[default: mcp-broker]"),
-        )
-        .arg(servers_file::input())
-        .arg(switch("debug", "Log everything, as MCP_BROKER_LOG_LEVEL=debug does"))
-        .after_help(EXIT_CODES)
+/// Serve the backends of one file on stdin and stdout, without a broker.
+#[derive(Debug, clap::Args)]
+#[command(long_about = ABOUT, after_help = EXIT_CODES)]
+pub struct Run {
+    /// File with the backends.
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[arg(long, value_name = "NAME", value_parser = server_name,
+        help = "Name of this server, as the client sees it\n[default: mcp-broker]")]
+    name: Option<String>,
+    #[command(flatten)]
+    inputs: Inputs,
+    #[arg(long, help = "Log everything, as MCP_BROKER_LOG_LEVEL=debug does")]
+    debug: bool,
 }
 
 fn server_name(text: &str) -> Result<String, String> {
@@ -96,52 +82,25 @@ fn server_name(text: &str) -> Result<String, String> {
         .ok_or_else(|| format!("1 to {NAME_LEN_MAX} characters"))
 }
 
-/// A gateway that is ready to run.
-#[derive(Debug)]
-pub struct Run {
-    file: Option<PathBuf>,
-    name: Option<String>,
-    inputs: BTreeMap<String, String>,
-    is_debug: bool,
-    env: Vec<(OsString, OsString)>,
-}
-
-/// Reads the arguments.
-///
-/// # Errors
-/// [`CliError::Usage`] with one line for the user.
-pub fn read(matches: &ArgMatches, env: Vec<(OsString, OsString)>) -> Result<Run, CliError> {
-    if let Some(flag) = first_broker_flag(matches) {
-        let line = format!("--{flag} is not known here: gateway run asks no broker");
-        return Err(CliError::Usage(line));
-    }
-    Ok(Run {
-        file: matches.get_one("config").cloned(),
-        name: matches.get_one("name").cloned(),
-        inputs: servers_file::inputs(&servers_file::given_inputs(matches)).map_err(CliError::Usage)?,
-        is_debug: matches.get_flag("debug"),
-        env,
-    })
-}
-
 impl Run {
     /// Serves the client until it ends or a signal comes, and returns the exit code of the process.
     ///
     /// # Errors
     /// [`CliError::Usage`] when there is no file that can be used, [`CliError::Failed`] when the gateway cannot start.
-    pub fn run(self, broker: &dyn Broker) -> Result<ExitCode, CliError> {
+    pub fn run(self, env: &EnvVars, broker: &dyn Broker) -> Result<ExitCode, CliError> {
+        let inputs = self.inputs.by_name()?;
         // First, so that no other part of the program can write to stdout.
         let stdout = Stdout::take().map_err(cannot_start)?;
-        let file = match self.file.clone() {
+        let file = match self.config.clone() {
             Some(file) => file,
-            None => self.found_file().map_err(CliError::Usage)?,
+            None => found_file(env).map_err(CliError::Usage)?,
         };
         let Served {
             config,
             read,
             notes,
             announces_lists,
-        } = self.served(&file).map_err(CliError::Usage)?;
+        } = self.served(&file, inputs, env).map_err(CliError::Usage)?;
         let log = telemetry::init_non_blocking(&config, None, LineTime::Standard).map_err(cannot_start)?;
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let len = config.backends.values().map(Vec::len).sum::<usize>();
@@ -160,33 +119,11 @@ impl Run {
         broker.serve_gateway(&config, gateway).map_err(cannot_start)
     }
 
-    /// The first file that exists.
-    fn found_file(&self) -> Result<PathBuf, String> {
-        let folder = std::env::current_dir().map_err(|error| format!("the working directory is unknown: {error}"))?;
-        let home = self
-            .env
-            .iter()
-            .find(|(name, value)| name == "HOME" && !value.is_empty());
-        let home = home.map(|(_, home)| Path::new(home).join(HOME_FILE));
-        let mut files = FILES.iter().map(|name| folder.join(name)).chain(home.clone());
-        files.find(|file| file.exists()).ok_or_else(|| {
-            let mut line = format!(
-                "no file with backends: looked for {} in {}",
-                FILES.join(", "),
-                folder.display()
-            );
-            if let Some(home) = home {
-                let _ = write!(line, ", and for {}", home.display());
-            }
-            line + "; name one with --config"
-        })
-    }
-
-    fn served(&self, file: &Path) -> Result<Served, String> {
+    fn served(&self, file: &Path, inputs: BTreeMap<String, String>, env: &EnvVars) -> Result<Served, String> {
         let cannot_be_used = |reason: String| config::one_line(&format!("{} cannot be used: {reason}", file.display()));
         let is_own = servers_file::is_own(file).map_err(cannot_be_used)?;
-        let log_level = self.is_debug.then_some("debug");
-        let mut sources = sources(is_own.then(|| file.into()), log_level, &self.env);
+        let log_level = self.debug.then_some("debug");
+        let mut sources = sources(is_own.then(|| file.into()), log_level, env);
         if !is_own && let Some(level) = servers_file::log_level(file).map_err(cannot_be_used)? {
             sources.defaults.push(("log_level", level.to_owned()));
         }
@@ -204,7 +141,7 @@ impl Run {
             });
         }
         let announces_lists = servers_file::announces_lists(file).map_err(cannot_be_used)?;
-        let (defaults, inputs, file) = (config.backend_defaults(), self.inputs.clone(), file.to_owned());
+        let (defaults, file) = (config.backend_defaults(), file.to_owned());
         let read = move || servers_of(&file, &inputs, defaults);
         let (backends, notes) = read().map_err(cannot_be_used)?;
         config.backends = backends;
@@ -215,6 +152,25 @@ impl Run {
             announces_lists,
         })
     }
+}
+
+/// The first file that exists.
+fn found_file(env: &EnvVars) -> Result<PathBuf, String> {
+    let folder = std::env::current_dir().map_err(|error| format!("the working directory is unknown: {error}"))?;
+    let home = env.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
+    let home = home.map(|(_, home)| Path::new(home).join(HOME_FILE));
+    let mut files = FILES.iter().map(|name| folder.join(name)).chain(home.clone());
+    files.find(|file| file.exists()).ok_or_else(|| {
+        let mut line = format!(
+            "no file with backends: looked for {} in {}",
+            FILES.join(", "),
+            folder.display()
+        );
+        if let Some(home) = home {
+            let _ = write!(line, ", and for {}", home.display());
+        }
+        line + "; name one with --config"
+    })
 }
 
 /// Why a gateway cannot start, for the user.

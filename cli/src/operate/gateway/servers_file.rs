@@ -6,13 +6,12 @@ use std::{
 };
 
 use ::config::{File, FileFormat as ConfigFormat, Source};
-use clap::{Arg, ArgMatches};
 use serde_json::Value;
 
 use crate::{
     agent_clients::FileFormat,
     client_file,
-    flags::many,
+    error::CliError,
     operate::gateway::imported::{Imported, References, import},
 };
 
@@ -26,30 +25,30 @@ const LOG_LEVELS: [(&str, &str); 6] = [
     ("CRITICAL", "error"),
 ];
 
-/// The flag that gives the inputs of a file.
-pub fn input() -> Arg {
-    many("input", "NAME=VALUE", "Value of an input that the file asks for")
+/// The flag for what a file asks for.
+#[derive(Debug, clap::Args)]
+pub struct Inputs {
+    /// Value of an input that the file asks for.
+    #[arg(long = "input", value_name = "NAME=VALUE", value_delimiter = ',')]
+    given: Vec<String>,
 }
 
-/// The values of the flag [`input`].
-pub fn given_inputs(matches: &ArgMatches) -> Vec<String> {
-    matches.get_many("input").into_iter().flatten().cloned().collect()
-}
-
-/// The inputs by their names.
-///
-/// # Errors
-/// One line for the user.
-pub fn inputs(given: &[String]) -> Result<BTreeMap<String, String>, String> {
-    let split = |input: &String| {
-        let (name, value) = input.split_once('=')?;
-        Some((name.to_owned(), value.to_owned()))
-    };
-    let wrong = |input: &String| format!("--input {input}: NAME=VALUE is expected");
-    given
-        .iter()
-        .map(|input| split(input).ok_or_else(|| wrong(input)))
-        .collect()
+impl Inputs {
+    /// The values by the names of their inputs.
+    ///
+    /// # Errors
+    /// One that is not NAME=VALUE.
+    pub fn by_name(&self) -> Result<BTreeMap<String, String>, CliError> {
+        let split = |input: &String| {
+            let (name, value) = input.split_once('=')?;
+            Some((name.to_owned(), value.to_owned()))
+        };
+        let wrong = |input: &String| CliError::Usage(format!("--input {input}: NAME=VALUE is expected"));
+        self.given
+            .iter()
+            .map(|input| split(input).ok_or_else(|| wrong(input)))
+            .collect()
+    }
 }
 
 /// Whether a file is a configuration file of the broker: TOML, or YAML without servers.

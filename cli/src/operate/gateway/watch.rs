@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsString,
     io,
     path::PathBuf,
     process::ExitCode,
@@ -16,7 +15,6 @@ use actors::{
     gateway::{BackendShared, GatewayShared, StartReason},
     model::{BackendAddress, BackendConfig, BackendName, ProjectId},
 };
-use clap::{Arg, ArgAction, ArgMatches, Command, builder::ValueParser};
 use futures_util::FutureExt;
 
 use super::{
@@ -24,10 +22,9 @@ use super::{
     run::{self, cannot_start},
 };
 use crate::{
-    access::first_broker_flag,
+    access::EnvVars,
     broker::{Broker, GatewayOfClient, Observer, StandardStreams},
     error::CliError,
-    flags::{switch, text},
 };
 use common::{
     config::ENV_PREFIX,
@@ -35,9 +32,6 @@ use common::{
 };
 use common::{environment::literal, telemetry::STDERR_TARGET};
 use front::Stdout;
-
-/// The name of the command.
-pub const NAME: &str = "watch";
 
 /// The name of the backend, which the client does not see: a single backend has bare names.
 const BACKEND: &str = "watched";
@@ -68,115 +62,63 @@ Examples:
 
 Exit codes: 0 the client has ended or a signal came, 1 failed, 2 wrong command line, 70 the gateway gave up.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    let has_output = |name, short, help| switch(name, help).short(short);
-    Command::new(NAME)
-        .about("Serve one program on stdin and stdout, and start it again when its files change")
-        .long_about(ABOUT)
-        .arg(
-            text("watch", "DIR", "Folder whose files are watched")
-                .short('w')
-                .default_value("."),
-        )
-        .arg(
-            text("ext", "EXT,EXT", "Endings of the files that are watched")
-                .short('e')
-                .default_value("py"),
-        )
-        .arg(switch(
-            "no-handover",
-            "Stop the running program before the changed one starts, for programs of which only one can run",
-        ))
-        .arg(has_output("quiet", 'q', "Log errors alone").conflicts_with_all(["verbose", "debug"]))
-        .arg(has_output("verbose", 'v', "The default: changes of files are logged"))
-        .arg(switch("debug", "Log everything, as MCP_BROKER_LOG_LEVEL=debug does"))
-        .arg(has_output(
-            "timestamps",
-            't',
-            "The default: each line of the log has its time",
-        ))
-        .arg(
-            Arg::new("log-file")
-                .short('l')
-                .long("log-file")
-                .value_name("FILE")
-                .value_parser(ValueParser::path_buf())
-                .help("Write the log to this file too"),
-        )
-        .arg(switch(
-            "notify-tools-changed",
-            "The default: the client is notified of changed tools after each restart",
-        ))
-        .arg(
-            switch("no-notify-tools-changed", "The client is not notified of changed tools")
-                .overrides_with("notify-tools-changed"),
-        )
-        .arg(
-            Arg::new("command")
-                .value_name("COMMAND")
-                .help("The program and its arguments, after --")
-                .required(true)
-                .last(true)
-                .num_args(1..)
-                .action(ArgAction::Append),
-        )
-        .after_help(AFTER_HELP)
-}
-
-/// A program that is ready to be served.
-#[derive(Debug)]
-pub struct Watched {
-    command: Vec<String>,
+/// Serve one program on stdin and stdout, and start it again when its files change.
+#[derive(Debug, clap::Args)]
+#[command(long_about = ABOUT, after_help = AFTER_HELP)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
+pub struct Watch {
+    /// Folder whose files are watched.
+    #[arg(long = "watch", short = 'w', value_name = "DIR", default_value = ".")]
     folder: String,
-    endings: String,
-    pattern: String,
-    announces_lists: bool,
-    hands_over: bool,
-    log_level: String,
+    /// Endings of the files that are watched.
+    #[arg(long, short, value_name = "EXT,EXT", default_value = "py")]
+    ext: String,
+    /// Stop the running program before the changed one starts, for programs of which only one can run.
+    #[arg(long)]
+    no_handover: bool,
+    /// Log errors alone.
+    #[arg(long, short, conflicts_with_all = ["verbose", "debug"])]
+    quiet: bool,
+    /// The default: changes of files are logged.
+    #[arg(long, short)]
+    verbose: bool,
+    #[arg(long, help = "Log everything, as MCP_BROKER_LOG_LEVEL=debug does")]
+    debug: bool,
+    /// The default: each line of the log has its time.
+    #[arg(long, short)]
+    timestamps: bool,
+    /// Write the log to this file too.
+    #[arg(long, short, value_name = "FILE")]
     log_file: Option<PathBuf>,
-    env: Vec<(OsString, OsString)>,
+    /// The default: the client is notified of changed tools after each restart.
+    #[arg(long)]
+    notify_tools_changed: bool,
+    /// The client is not notified of changed tools.
+    #[arg(long, overrides_with = "notify_tools_changed")]
+    no_notify_tools_changed: bool,
+    /// The program and its arguments, after --.
+    #[arg(value_name = "COMMAND", required = true, last = true, num_args = 1..)]
+    command: Vec<String>,
 }
 
-/// Reads the arguments.
-///
-/// # Errors
-/// [`CliError::Usage`] with one line for the user.
-pub fn read(matches: &ArgMatches, env: Vec<(OsString, OsString)>) -> Result<Watched, CliError> {
-    if let Some(flag) = first_broker_flag(matches) {
-        let line = format!("--{flag} is not known here: gateway watch asks no broker");
-        return Err(CliError::Usage(line));
-    }
-    let given = |name: &str| matches.get_one::<String>(name).map(String::as_str).unwrap_or_default();
-    let wrong = |reason: String| CliError::Usage(format!("--watch: {reason}"));
-    Ok(Watched {
-        command: matches.get_many("command").into_iter().flatten().cloned().collect(),
-        folder: given("watch").to_owned(),
-        endings: given("ext").to_owned(),
-        announces_lists: !matches.get_flag("no-notify-tools-changed"),
-        pattern: watched_pattern(given("watch"), given("ext")).map_err(wrong)?,
-        hands_over: !matches.get_flag("no-handover"),
-        log_level: if matches.get_flag("debug") {
-            "debug".to_owned()
-        } else if matches.get_flag("quiet") {
-            "error".to_owned()
-        } else {
-            format!("info,{STDERR_TARGET}=debug")
-        },
-        log_file: matches.get_one("log-file").cloned(),
-        env,
-    })
-}
-
-impl Watched {
+impl Watch {
     /// Serves the client until it ends or a signal comes, and returns the exit code of the process.
     ///
     /// # Errors
     /// [`CliError::Usage`] when a setting is wrong, [`CliError::Failed`] when the gateway cannot start.
-    pub fn run(self, broker: &dyn Broker) -> Result<ExitCode, CliError> {
+    pub fn run(self, env: &EnvVars, broker: &dyn Broker) -> Result<ExitCode, CliError> {
+        let wrong = |reason: String| CliError::Usage(format!("--watch: {reason}"));
+        let pattern = watched_pattern(&self.folder, &self.ext).map_err(wrong)?;
         // First, so that no other part of the program can write to stdout.
         let stdout = Stdout::take().map_err(cannot_start)?;
-        let mut sources = run::sources(None, Some(&self.log_level), &self.env);
+        let log_level = if self.debug {
+            "debug".to_owned()
+        } else if self.quiet {
+            "error".to_owned()
+        } else {
+            format!("info,{STDERR_TARGET}=debug")
+        };
+        let mut sources = run::sources(None, Some(&log_level), env);
         sources.defaults.push(("log_format", "pretty".to_owned()));
         let (mut config, _) = sources.load().map_err(|error| CliError::Usage(error.to_string()))?;
         let opened = |file: &PathBuf| {
@@ -186,18 +128,18 @@ impl Watched {
         let file = self.log_file.as_ref().map(opened).transpose()?;
         let _log = telemetry::init_non_blocking(&config, file, LineTime::Spaced).map_err(cannot_start)?;
         let endings: Vec<&str> = self
-            .endings
+            .ext
             .split(',')
             .map(|ending| ending.trim().trim_start_matches('.'))
             .collect();
         let (folder, endings) = (&self.folder, endings.join(", ."));
         tracing::info!("Watching {folder} for .{endings} changes");
         let restarts = Arc::<AtomicU64>::default();
-        let (command, announces_lists) = (self.command.join(" "), self.announces_lists);
+        let (command, announces_lists) = (self.command.join(" "), !self.no_notify_tools_changed);
         let counted = Arc::clone(&restarts);
         let observer: Observer =
             Box::new(move |gateway| follow(gateway, command, announces_lists, counted).boxed_local());
-        let backend = self.backend().map_err(CliError::Usage)?;
+        let backend = self.backend(pattern, env).map_err(CliError::Usage)?;
         config.backends = Arc::new(BTreeMap::from([(
             ProjectId::default_project(),
             vec![Arc::new(backend)],
@@ -215,10 +157,10 @@ impl Watched {
         Ok(code)
     }
 
-    fn backend(self) -> Result<BackendConfig, String> {
+    fn backend(self, pattern: String, env: &EnvVars) -> Result<BackendConfig, String> {
         let name = BackendName::parse(BACKEND).map_err(|error| error.to_string())?;
         let mut command = self.command.into_iter();
-        let names = self.env.iter().filter_map(|(name, _)| name.to_str());
+        let names = env.iter().filter_map(|(name, _)| name.to_str());
         let address = BackendAddress::Command {
             command: command.next().unwrap_or_default(),
             // A shell has replaced what it was to replace.
@@ -231,9 +173,9 @@ impl Watched {
             cwd: None,
         };
         let mut backend = BackendConfig::new(name, address);
-        backend.watch = vec![self.pattern];
+        backend.watch = vec![pattern];
         backend.watches_writes = true;
-        backend.hands_over = self.hands_over;
+        backend.hands_over = !self.no_handover;
         Ok(backend)
     }
 }

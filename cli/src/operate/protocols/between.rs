@@ -1,6 +1,6 @@
 //! What the commands about two versions of a protocol have in common: their arguments, and the versions as the broker has them.
 
-use clap::{Arg, ArgMatches};
+use clap::Args;
 use lens::{Direction, Edge, Lens, Plan};
 use semver::Version;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use super::super::lists::{Pages, parsed};
 use super::super::payload::PayloadSource;
 use crate::client::{parameter, percent_encoded, with_query};
 use crate::error::CliError;
-use crate::flags::{given, id};
+use crate::flags::id;
 use crate::table::escaped;
 
 /// The most versions of a protocol that are read.
@@ -20,40 +20,20 @@ const VERSIONS_MAX: usize = 10_000;
 const PAGE_LEN: usize = 100;
 
 /// A protocol and two of its versions.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Between {
+    /// Name of the protocol.
+    #[arg(value_name = "NAME", value_parser = id)]
     pub name: String,
+    /// Version of the payloads.
+    #[arg(value_name = "FROM", value_parser = id)]
     pub from: String,
+    // Each command says what it is.
+    #[arg(value_parser = id)]
     pub to: String,
 }
 
 impl Between {
-    /// The arguments NAME, FROM and `to`.
-    pub fn arguments(to: &'static str, help: &'static str) -> [Arg; 3] {
-        let required = |name: &'static str, value: &'static str, help: &'static str| {
-            Arg::new(name)
-                .value_name(value)
-                .required(true)
-                .value_parser(id)
-                .help(help)
-        };
-        [
-            required("name", "NAME", "Name of the protocol"),
-            required("from", "FROM", "Version of the payloads"),
-            required("to", to, help),
-        ]
-    }
-
-    /// Reads the arguments.
-    pub fn read(matches: &ArgMatches) -> Self {
-        let text = |name| given(matches, name).unwrap_or_default();
-        Self {
-            name: text("name"),
-            from: text("from"),
-            to: text("to"),
-        }
-    }
-
     /// The path of the second version.
     pub fn version_path(&self) -> String {
         format!(
@@ -79,20 +59,12 @@ impl Between {
     }
 }
 
-/// A file, or stdin.
-pub fn source(file: &str) -> PayloadSource {
-    match file {
-        "-" => PayloadSource::Stdin,
-        file => PayloadSource::File(file.to_owned()),
-    }
-}
-
 /// Reads the schema of a version that is not registered.
 ///
 /// # Errors
 /// Those of [`PayloadSource::read`].
 pub fn read_schema(file: &str) -> Result<Value, CliError> {
-    let text = source(file).read_object("allowed: a file with a JSON Schema, or - for stdin")?;
+    let text = PayloadSource::of_file(file).read_object("allowed: a file with a JSON Schema, or - for stdin")?;
     Ok(parsed(text.get())?)
 }
 

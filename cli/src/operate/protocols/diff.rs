@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use clap::{ArgMatches, Command};
+use clap::Args;
 use lens::{Class, Description, diff};
 use semver::Version;
 use serde::Serialize;
@@ -12,12 +12,9 @@ use serde_json::{Value, json};
 use super::super::job::{Context, Job};
 use super::between::{Between, path, read_schema, registered, version};
 use crate::error::CliError;
-use crate::flags::{given, text};
 use crate::output::{json_value_line, print};
 use crate::table::{Table, escaped, escaped_json};
 
-/// The name of the command.
-pub const NAME: &str = "diff";
 /// The exit code where a payload of the first version does not fit the second as it is.
 const DIFFERS: u8 = 3;
 /// How long schemas are compared: what is not compared by then is left out.
@@ -32,33 +29,17 @@ operations by which a payload of FROM becomes one of TO. Check what the lens mak
 
 const EXIT_CODES: &str = "Exit code 3: a payload of FROM does not fit TO as it is.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("Show what changed between two versions, and suggest a lens")
-        .long_about(ABOUT)
-        .disable_version_flag(true)
-        .args(Between::arguments("TO", "Version to compare with"))
-        .arg(text(
-            "schema",
-            "FILE",
-            "File with the schema of TO, if it is not registered, or - for stdin",
-        ))
-        .after_help(format!("{}\n{EXIT_CODES}", crate::output::EXIT_CODES))
-}
-
-#[derive(Debug)]
-struct Diff {
+/// Show what changed between two versions, and suggest a lens.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, disable_version_flag = true,
+    after_help = format!("{}\n{EXIT_CODES}", crate::output::EXIT_CODES),
+    mut_arg("to", |to| to.value_name("TO").help("Version to compare with")))]
+pub struct Diff {
+    #[command(flatten)]
     between: Between,
+    /// File with the schema of TO, if it is not registered, or - for stdin.
+    #[arg(long, value_name = "FILE")]
     schema: Option<String>,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    Box::new(Diff {
-        between: Between::read(matches),
-        schema: given(matches, "schema"),
-    })
 }
 
 /// What registered lenses do between the two versions; None for a way without any.

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use clap::{ArgMatches, Command};
+use clap::{Args, Subcommand, builder::PossibleValuesParser};
+use rest::protocols::{Lens, RegisteredLens, Unproved};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -10,16 +11,14 @@ use ureq::http::Method;
 
 use super::super::job::{Context, Job};
 use super::super::lists::{parsed, show_one};
-use super::between::{Between, read_schema, source};
+use super::super::payload::PayloadSource;
+use super::between::{Between, read_schema};
 use super::diff::operations;
 use crate::client::ApiRequest;
 use crate::error::CliError;
-use crate::flags::{choice, given, switch, text};
+use crate::flags::one_of;
 use crate::output::{EXIT_CODES, json_line, print};
 use crate::table::{Table, escaped};
-
-/// The name of the command.
-pub const NAME: &str = "lens";
 
 const DIRECTIONS: &[&str] = &["both", "forward", "backward"];
 const FORM: &str = "allowed: a file with a list of operations, such as [{\"op\": \"rename\", \"path\": \"/text\", \"to\": \
@@ -32,177 +31,109 @@ one of VERSION. The broker checks it against both schemas before it accepts it.
   mcp-broker protocols lens check chat 1.0.0 2.0.0 --schema chat.schema.json --lens chat.lens.json
   mcp-broker protocols lens put chat 1.0.0 2.0.0 --schema chat.schema.json --lens chat.lens.json";
 
-/// The command with its help.
-pub fn command() -> Command {
-    let below = |name: &'static str, about: &'static str| {
-        let command = Command::new(name)
-            .about(about)
-            .disable_version_flag(true)
-            .after_help(EXIT_CODES);
-        command.args(Between::arguments("VERSION", "The higher version"))
-    };
-    let given = |command: Command| {
-        command.args([
-            text("lens", "FILE", "File with the list of operations, or - for stdin").required(true),
-            text(
-                "schema",
-                "FILE",
-                "File with the schema of VERSION, if it is not registered, or - for stdin",
-            ),
-            switch("allow-loss", "Accept that the way forward loses what is declared"),
-            choice("direction", "D", DIRECTIONS, "Which way messages are transformed"),
-        ])
-    };
-    Command::new(NAME)
-        .about("Try, register, show or remove the lens between two versions")
-        .long_about(ABOUT)
-        .disable_version_flag(true)
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommands([
-            given(below(
-                "check",
-                "Try a lens against both schemas, without registering it",
-            )),
-            given(below(
-                "put",
-                "Register a lens, and with --schema the version that it leads to",
-            ))
-            .arg(switch("replace", "Replace the lens that these versions have")),
-            below("show", "Show the operations of a lens, and what is known about it"),
-            below(
-                "remove",
-                "Remove a lens: what is delivered later is not transformed by it",
-            ),
-        ])
-}
-
-#[derive(Debug)]
-enum Action {
-    Check(New),
-    Put(New),
-    Show,
-    Remove,
-}
-
-/// A lens as it is given.
-#[derive(Debug)]
-struct New {
-    lens: String,
-    schema: Option<String>,
-    allows_loss: bool,
-    direction: Option<String>,
-    replaces: bool,
-}
-
-#[derive(Debug)]
-struct OfLens {
-    between: Between,
+/// Try, register, show or remove the lens between two versions.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, disable_version_flag = true)]
+pub struct LensCommand {
+    #[command(subcommand)]
     action: Action,
 }
 
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    let (name, below) = matches.subcommand().unwrap_or(("show", matches));
-    let new = || New {
-        lens: given(below, "lens").unwrap_or_default(),
-        schema: given(below, "schema"),
-        allows_loss: below.get_flag("allow-loss"),
-        direction: given(below, "direction"),
-        replaces: name == "check" || below.get_flag("replace"),
-    };
-    let action = match name {
-        "check" => Action::Check(new()),
-        "put" => Action::Put(new()),
-        "remove" => Action::Remove,
-        _ => Action::Show,
-    };
-    Box::new(OfLens {
-        between: Between::read(below),
-        action,
-    })
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Try a lens against both schemas, without registering it.
+    Check {
+        #[command(flatten)]
+        of: OfLens,
+        #[command(flatten)]
+        new: New,
+    },
+    /// Register a lens, and with --schema the version that it leads to.
+    Put {
+        #[command(flatten)]
+        of: OfLens,
+        #[command(flatten)]
+        new: New,
+        /// Replace the lens that these versions have.
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Show the operations of a lens, and what is known about it.
+    Show {
+        #[command(flatten)]
+        of: OfLens,
+    },
+    /// Remove a lens: what is delivered later is not transformed by it.
+    Remove {
+        #[command(flatten)]
+        of: OfLens,
+    },
 }
 
-/// What the broker says of a lens.
-#[derive(Debug, Deserialize)]
-struct LensView {
-    direction: String,
-    forward: Option<Verdict>,
-    backward: Option<Verdict>,
-    revision: u64,
-    #[serde(default)]
-    existed: bool,
-    ops: Option<Value>,
+#[derive(Debug, Args)]
+#[command(disable_version_flag = true, after_help = EXIT_CODES,
+    mut_arg("to", |to| to.value_name("VERSION").help("The higher version")))]
+struct OfLens {
+    #[command(flatten)]
+    between: Between,
 }
 
-#[derive(Debug, Deserialize)]
-struct Verdict {
-    class: String,
-    proof: String,
-    may_lose: Vec<String>,
-    unproved: Vec<Unproved>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Unproved {
-    path: String,
-    reason: String,
+/// A lens as it is given.
+#[derive(Debug, Args)]
+struct New {
+    /// File with the list of operations, or - for stdin.
+    #[arg(long, value_name = "FILE")]
+    lens: String,
+    /// File with the schema of VERSION, if it is not registered, or - for stdin.
+    #[arg(long, value_name = "FILE")]
+    schema: Option<String>,
+    /// Accept that the way forward loses what is declared.
+    #[arg(long)]
+    allow_loss: bool,
+    #[arg(long, value_name = "D", help = one_of(DIRECTIONS, "Which way messages are transformed"),
+        value_parser = PossibleValuesParser::new(DIRECTIONS), hide_possible_values = true)]
+    direction: Option<String>,
 }
 
 /// An answer that has a lens: the registration of its version, or the lens itself.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Answer {
-    Version { lens: LensView },
-    Lens(LensView),
+    Version { lens: RegisteredLens },
+    Lens(RegisteredLens),
 }
 
 impl Answer {
-    fn lens(&self) -> &LensView {
+    fn lens(&self) -> &RegisteredLens {
         match self {
             Self::Version { lens } | Self::Lens(lens) => lens,
         }
     }
 }
 
-impl Job for OfLens {
+impl Job for LensCommand {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let shown = self.between.shown();
         match &self.action {
-            Action::Check(new) => {
-                let body = context.client.send(&self.registration(context, new, true)?)?;
+            Action::Check { of, new } => {
+                let body = context.client.send(&of.registration(context, new, true, true)?)?;
                 show_one(context, &body, |answer: &Answer| {
                     format!(
-                        "{shown}: the lens holds; nothing is registered\n{}",
-                        verdicts(context, answer.lens())
+                        "{}: the lens holds; nothing is registered\n{}",
+                        of.between.shown(),
+                        verdicts(context, &answer.lens().lens)
                     )
                 })
             }
-            Action::Put(new) => {
-                let ask = match &new.schema {
-                    Some(_) => self.registration(context, new, false)?,
-                    None => ApiRequest::new(Method::PUT, self.between.lens_path()).with_body(new.arguments()?),
-                };
-                let body = context.client.send(&ask)?;
-                show_one(context, &body, |answer: &Answer| {
-                    let (lens, mut what) = (answer.lens(), "is registered".to_owned());
-                    if lens.existed {
-                        "was registered before".clone_into(&mut what);
-                    } else if lens.revision > 1 {
-                        what = format!("is registered as revision {}", lens.revision);
-                    }
-                    format!("{shown}: the lens {what}\n{}", verdicts(context, lens))
-                })
-            }
-            Action::Show => self.show(context),
-            Action::Remove => {
+            Action::Put { of, new, replace } => of.put(context, new, *replace),
+            Action::Show { of } => of.show(context),
+            Action::Remove { of } => {
                 context
                     .client
-                    .send(&ApiRequest::new(Method::DELETE, self.between.lens_path()))?;
+                    .send(&ApiRequest::new(Method::DELETE, of.between.lens_path()))?;
                 if context.output.json {
                     return Ok(());
                 }
-                print(&format!("{shown}: the lens is removed\n"))
+                print(&format!("{}: the lens is removed\n", of.between.shown()))
             }
         }
     }
@@ -210,9 +141,9 @@ impl Job for OfLens {
 
 impl New {
     /// The arguments of the lens, without the versions.
-    fn arguments(&self) -> Result<Value, CliError> {
-        let lens: Value = parsed(source(&self.lens).read_list(FORM)?.get())?;
-        let mut body = json!({"lens": lens, "allow_loss": self.allows_loss, "replace_lens": self.replaces});
+    fn arguments(&self, replaces: bool) -> Result<Value, CliError> {
+        let lens: Value = parsed(PayloadSource::of_file(&self.lens).read_list(FORM)?.get())?;
+        let mut body = json!({"lens": lens, "allow_loss": self.allow_loss, "replace_lens": replaces});
         if let Some(direction) = &self.direction {
             body["direction"] = json!(direction);
         }
@@ -222,8 +153,14 @@ impl New {
 
 impl OfLens {
     /// The registration of the version with the lens: of a new version, or again of the one that there is.
-    fn registration(&self, context: &Context, new: &New, dry_run: bool) -> Result<ApiRequest, CliError> {
-        let mut body = new.arguments()?;
+    fn registration(
+        &self,
+        context: &Context,
+        new: &New,
+        replaces: bool,
+        dry_run: bool,
+    ) -> Result<ApiRequest, CliError> {
+        let mut body = new.arguments(replaces)?;
         if let Some(file) = &new.schema {
             body["schema"] = read_schema(file)?;
         } else {
@@ -238,6 +175,23 @@ impl OfLens {
         body["from"] = json!(self.between.from);
         body["dry_run"] = json!(dry_run);
         Ok(ApiRequest::new(Method::POST, "/api/v1/protocols".to_owned()).with_body(body))
+    }
+
+    fn put(&self, context: &Context, new: &New, replaces: bool) -> Result<(), CliError> {
+        let ask = match &new.schema {
+            Some(_) => self.registration(context, new, replaces, false)?,
+            None => ApiRequest::new(Method::PUT, self.between.lens_path()).with_body(new.arguments(replaces)?),
+        };
+        let body = context.client.send(&ask)?;
+        show_one(context, &body, |answer: &Answer| {
+            let RegisteredLens { lens, existed } = answer.lens();
+            let what = match lens.revision {
+                _ if *existed => "was registered before".to_owned(),
+                0 | 1 => "is registered".to_owned(),
+                revision => format!("is registered as revision {revision}"),
+            };
+            format!("{}: the lens {what}\n{}", self.between.shown(), verdicts(context, lens))
+        })
     }
 
     fn show(&self, context: &Context) -> Result<(), CliError> {
@@ -260,7 +214,7 @@ impl OfLens {
             if context.output.json {
                 return print(&json_line(&lens));
             }
-            let lens: LensView = parsed(lens.get())?;
+            let lens: Lens = parsed(lens.get())?;
             let mut text = format!(
                 "{}, revision {}, direction {}\n",
                 self.between.shown(),
@@ -279,7 +233,7 @@ impl OfLens {
 }
 
 /// What is known about both ways.
-fn verdicts(context: &Context, lens: &LensView) -> String {
+fn verdicts(context: &Context, lens: &Lens) -> String {
     let mut table = Table::new(&["WAY", "CLASS", "PROOF", "MAY LOSE"]);
     let mut open = String::new();
     for (way, verdict) in [("forward", &lens.forward), ("backward", &lens.backward)] {

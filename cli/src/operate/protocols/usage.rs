@@ -2,19 +2,16 @@
 
 use std::fmt::Write as _;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::Args;
 use rest::protocols::{LensUsage, ProtocolUsage};
 
 use super::super::job::{Context, Job};
-use super::super::lists::show_one;
-use crate::client::{ApiRequest, parameter, percent_encoded, with_query};
+use super::super::lists::show_path;
+use crate::client::{parameter, percent_encoded, with_query};
 use crate::error::CliError;
-use crate::flags::{given, id, text};
+use crate::flags::id;
 use crate::output::EXIT_CODES;
 use crate::table::Table;
-
-/// The name of the command.
-pub const NAME: &str = "usage";
 
 const ABOUT: &str = "\
 Show who speaks which version of a protocol, and in which versions messages were sent. ACTIVE: sessions that declare the
@@ -23,45 +20,23 @@ it is. A version that none of them needs, and in which nothing was sent, is no l
 
   mcp-broker protocols usage chat --window 7d";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new(NAME)
-        .about("Show who speaks which version of a protocol")
-        .long_about(ABOUT)
-        .disable_version_flag(true)
-        .arg(
-            Arg::new("name")
-                .value_name("NAME")
-                .required(true)
-                .value_parser(id)
-                .help("Name of the protocol"),
-        )
-        .arg(text(
-            "window",
-            "TIME",
-            "Count messages of this time until now, from 10s to 30d [default: 24h]",
-        ))
-        .after_help(EXIT_CODES)
-}
-
-#[derive(Debug)]
-struct Usage {
-    path: String,
-}
-
-/// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    let name = given(matches, "name").unwrap_or_default();
-    let path = format!("/api/v1/protocols/{}", percent_encoded(&name));
-    Box::new(Usage {
-        path: with_query(&path, [parameter("window", given(matches, "window"))]),
-    })
+/// Show who speaks which version of a protocol.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, disable_version_flag = true, after_help = EXIT_CODES)]
+pub struct Usage {
+    /// Name of the protocol.
+    #[arg(value_name = "NAME", value_parser = id)]
+    name: String,
+    /// Count messages of this time until now, from 10s to 30d [default: 24h].
+    #[arg(long, value_name = "TIME")]
+    window: Option<String>,
 }
 
 impl Job for Usage {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let body = context.client.send(&ApiRequest::get(self.path.clone()))?;
-        show_one(context, &body, |usage| described(context, usage))
+        let path = format!("/api/v1/protocols/{}", percent_encoded(&self.name));
+        let path = with_query(&path, [parameter("window", self.window.as_ref())]);
+        show_path(context, path, |usage| described(context, usage))
     }
 }
 
