@@ -27,7 +27,6 @@ use utoipa::ToSchema;
 use super::{
     backpressure, docs,
     extract::{ApiError, NoQuery},
-    problem_body::ProblemBody,
     resource::Resource,
     state::StateData,
 };
@@ -89,8 +88,7 @@ pub async fn show(state: StateData, _: NoQuery, link: web::Path<String>) -> Http
 #[utoipa::path(post, path = "/a/{link}", operation_id = "answer_by_link", tag = "desk", security(()),
     params(("link" = String, Path, description = "From a notification")), request_body = LinkAnswer, responses(
     (status = 200, description = "The question is answered", body = String, content_type = "text/html"),
-    (status = 400, description = "The answer does not fit the question", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 400, description = "The answer does not fit the question"),
     (status = 404, description = "No question has this link", body = String, content_type = "text/html"),
     (status = 409, description = "The question is closed", body = String, content_type = "text/html"),
 ))]

@@ -15,7 +15,6 @@ use utoipa::ToSchema;
 
 use super::{
     extract::{Caller, NoQuery},
-    problem_body::ProblemBody,
     replicas,
     resource::Resource,
     state::{HttpState, Ready, StateData},
@@ -149,7 +148,7 @@ pub async fn livez() -> HttpResponse {
 /// The broker accepts new work.
 #[utoipa::path(get, path = "/readyz", operation_id = "get_readyz", tag = "broker", security(()), responses(
     (status = 200, description = "It is", body = String, content_type = "text/plain"),
-    (status = 503, description = "The broker does not accept work now", body = ProblemBody, content_type = "application/problem+json",
+    (status = 503, description = "The broker does not accept work now",
         headers(("Retry-After" = usize, description = "Seconds to wait"))),
 ))]
 pub async fn readyz(state: StateData) -> HttpResponse {
@@ -163,7 +162,7 @@ pub async fn readyz(state: StateData) -> HttpResponse {
 /// The start is complete.
 #[utoipa::path(get, path = "/startupz", operation_id = "get_startupz", tag = "broker", security(()), responses(
     (status = 200, description = "It is", body = String, content_type = "text/plain"),
-    (status = 503, description = "The broker is starting", body = ProblemBody, content_type = "application/problem+json",
+    (status = 503, description = "The broker is starting",
         headers(("Retry-After" = usize, description = "Seconds to wait"))),
 ))]
 pub async fn startupz(state: StateData) -> HttpResponse {
@@ -222,8 +221,7 @@ pub async fn security(state: StateData, Caller(identity): Caller, _: NoQuery) ->
 #[utoipa::path(get, path = "/.well-known/oauth-protected-resource", operation_id = "get_resource_metadata",
     tag = "broker", security(()), responses(
     (status = 200, description = "The metadata of the protected resource", body = Object),
-    (status = 404, description = "No token issuer is configured", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 404, description = "No token issuer is configured"),
 ))]
 pub async fn resource_metadata(state: StateData) -> HttpResponse {
     if let Some(metadata) = state.ready.get().and_then(|ready| ready.auth.resource_metadata()) {

@@ -15,7 +15,6 @@ use actors::model::{BrokerError, Scope};
 use super::{
     extract::ApiResult,
     paths::METRICS,
-    problem_body::ProblemBody,
     resource::Resource,
     state::{Ready, StateData},
 };
@@ -36,8 +35,7 @@ pub fn resources() -> Vec<Resource> {
 /// found where the broker has a `metrics_port`.
 #[utoipa::path(get, path = "/metrics", operation_id = "get_metrics", tag = "broker", responses(
     (status = 200, description = "The figures", body = String, content_type = "text/plain"),
-    (status = 404, description = "The broker serves its metrics at a port of their own", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 404, description = "The broker serves its metrics at a port of their own"),
 ))]
 pub async fn metrics(request: HttpRequest, state: StateData) -> ApiResult {
     let is_own_port = request.app_data::<OwnPort>().is_some();

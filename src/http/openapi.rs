@@ -100,7 +100,18 @@ impl Modify for CommonRefusals {
         }
         let project = RefOr::T(project_header());
         components.parameters.insert("Project".to_owned(), project);
+        let problem = || Content::new(Some(RefOr::Ref(Ref::from_schema_name("Problem"))));
         for operation in document.paths.paths.values_mut().flat_map(operations) {
+            for (status, response) in &mut operation.responses.responses {
+                if let RefOr::T(response) = response
+                    && status.as_str() >= "400"
+                    && response.content.is_empty()
+                {
+                    response
+                        .content
+                        .insert(problem::CONTENT_TYPE.to_owned(), RefOr::T(problem()));
+                }
+            }
             let is_public = operation.security.is_some();
             let has_body = operation.request_body.is_some();
             for refusal in &REFUSALS {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use actix_web::{
-    HttpResponse, Route, guard,
+    FromRequest, Handler, HttpResponse, Responder, Route, guard,
     http::{
         Method, StatusCode,
         header::{ALLOW, HeaderValue},
@@ -12,7 +12,7 @@ use actix_web::{
     web,
 };
 
-use super::backpressure;
+use super::{backpressure, extract::NoQuery};
 
 use api::problem::Problem;
 
@@ -37,6 +37,54 @@ impl Resource {
     pub fn on(mut self, method: Method, route: Route) -> Self {
         self.methods.push((method, route));
         self
+    }
+
+    /// Adds GET by a handler that reads the query.
+    #[must_use]
+    pub fn get_with_query<F: Handler<A, Output: Responder + 'static>, A: FromRequest + 'static>(
+        self,
+        handler: F,
+    ) -> Self {
+        self.on(Method::GET, web::to(handler))
+    }
+
+    /// Adds DELETE by a handler that reads the query.
+    #[must_use]
+    pub fn delete_with_query<F: Handler<A, Output: Responder + 'static>, A: FromRequest + 'static>(
+        self,
+        handler: F,
+    ) -> Self {
+        self.on(Method::DELETE, web::to(handler))
+    }
+
+    /// Adds GET, which takes no query.
+    #[must_use]
+    pub fn get<F: Handler<A, Output: Responder + 'static>, A: FromRequest + 'static>(self, handler: F) -> Self {
+        self.on(Method::GET, without_query(handler))
+    }
+
+    /// Adds POST, which takes no query.
+    #[must_use]
+    pub fn post<F: Handler<A, Output: Responder + 'static>, A: FromRequest + 'static>(self, handler: F) -> Self {
+        self.on(Method::POST, without_query(handler))
+    }
+
+    /// Adds PUT, which takes no query.
+    #[must_use]
+    pub fn put<F: Handler<A, Output: Responder + 'static>, A: FromRequest + 'static>(self, handler: F) -> Self {
+        self.on(Method::PUT, without_query(handler))
+    }
+
+    /// Adds PATCH, which takes no query.
+    #[must_use]
+    pub fn patch<F: Handler<A, Output: Responder + 'static>, A: FromRequest + 'static>(self, handler: F) -> Self {
+        self.on(Method::PATCH, without_query(handler))
+    }
+
+    /// Adds DELETE, which takes no query.
+    #[must_use]
+    pub fn delete<F: Handler<A, Output: Responder + 'static>, A: FromRequest + 'static>(self, handler: F) -> Self {
+        self.on(Method::DELETE, without_query(handler))
     }
 
     /// The methods of the resource.
@@ -73,6 +121,10 @@ impl Resource {
         names.push("OPTIONS");
         HeaderValue::from_str(&names.join(", ")).unwrap_or(HeaderValue::from_static("OPTIONS"))
     }
+}
+
+fn without_query<F: Handler<A, Output: Responder + 'static>, A: FromRequest + 'static>(handler: F) -> Route {
+    web::to(move |_: NoQuery, arguments: A| handler.call(arguments))
 }
 
 fn options(allowed: &HeaderValue) -> HttpResponse {

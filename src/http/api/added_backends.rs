@@ -1,23 +1,13 @@
 //! `/api/v1/backends`: the backends that administrators add, change and remove.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use std::{collections::BTreeMap, sync::Arc};
 
-use actix_web::{
-    HttpResponse,
-    http::{Method, header::LOCATION},
-    web,
-};
+use actix_web::{HttpResponse, http::header::LOCATION, web};
 use actors::model::BrokerError;
 use rest::backends::Backend;
 use utoipa::ToSchema;
 
-use crate::http::{
-    extract::{Admin, ApiError, ApiResult, Caller, NoQuery, ShortJsonArguments, ok},
-    problem_body::ProblemBody,
-    resource::Resource,
-};
+use crate::http::extract::{Admin, ApiError, ApiResult, Caller, ShortJsonArguments, ok};
 use api::{
     auth::Identity,
     verbs::{
@@ -25,14 +15,6 @@ use api::{
         backends::{self, backend_view},
     },
 };
-
-/// The resources of this file that share no path with others.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/api/v1/backends/{backend}/enable").on(Method::POST, web::to(enable)),
-        Resource::at("/api/v1/backends/{backend}/disable").on(Method::POST, web::to(disable)),
-    ]
-}
 
 /// The keys of a backend, as `[backends.NAME]` of the configuration file has them; docs/gateway-reference.md explains them. It has a
 /// `command` or a `url`. `null` removes a key, in a `PATCH` alone. At most 16 KiB.
@@ -145,10 +127,9 @@ pub struct NewBackend {
         ("change" = (operation_id = "change_backend", parameters(("backend" = "$response.body#/name")))),
         ("remove" = (operation_id = "remove_backend", parameters(("backend" = "$response.body#/name"))))
     )),
-    (status = 409, description = "The project has a backend of this name", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 409, description = "The project has a backend of this name"),
 ))]
-pub async fn add(admin: Admin, Caller(by): Caller, _: NoQuery, body: ShortJsonArguments) -> ApiResult {
+pub async fn add(admin: Admin, Caller(by): Caller, body: ShortJsonArguments) -> ApiResult {
     let mut arguments = body.arguments()?;
     let name = arguments.required_text("name")?.into_owned();
     let table = verbs::table_of(arguments)?;
@@ -171,13 +152,7 @@ pub async fn add(admin: Admin, Caller(by): Caller, _: NoQuery, body: ShortJsonAr
     params(("backend" = String, Path, description = "Its name")), request_body = BackendTable, responses(
     (status = 200, description = "The backend as it is now", body = Backend),
 ))]
-pub async fn replace(
-    admin: Admin,
-    Caller(by): Caller,
-    _: NoQuery,
-    path: web::Path<String>,
-    body: ShortJsonArguments,
-) -> ApiResult {
+pub async fn replace(admin: Admin, Caller(by): Caller, path: web::Path<String>, body: ShortJsonArguments) -> ApiResult {
     let (name, table) = (path.into_inner(), verbs::table_of(body.arguments()?)?);
     change(&admin, &by, "backend.change", name, async move |project, name| {
         verbs::replace(project, name, table).await
@@ -190,13 +165,7 @@ pub async fn replace(
     params(("backend" = String, Path, description = "Its name")), request_body = BackendTable, responses(
     (status = 200, description = "The backend as it is now", body = Backend),
 ))]
-pub async fn patch(
-    admin: Admin,
-    Caller(by): Caller,
-    _: NoQuery,
-    path: web::Path<String>,
-    body: ShortJsonArguments,
-) -> ApiResult {
+pub async fn patch(admin: Admin, Caller(by): Caller, path: web::Path<String>, body: ShortJsonArguments) -> ApiResult {
     let (name, patch) = (path.into_inner(), verbs::table_of(body.arguments()?)?);
     change(&admin, &by, "backend.change", name, async move |project, name| {
         verbs::merge(project, name, patch).await
@@ -210,7 +179,7 @@ pub async fn patch(
     params(("backend" = String, Path, description = "Its name")), responses(
     (status = 204, description = "The backend is removed"),
 ))]
-pub async fn remove(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn remove(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     let name = path.into_inner();
     let removed = name.clone();
     admin
@@ -226,7 +195,7 @@ pub async fn remove(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Pat
     params(("backend" = String, Path, description = "Its name")), responses(
     (status = 200, description = "The backend as it is now; it may still be starting", body = Backend),
 ))]
-pub async fn enable(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn enable(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     change(
         &admin,
         &by,
@@ -242,7 +211,7 @@ pub async fn enable(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Pat
     params(("backend" = String, Path, description = "Its name")), responses(
     (status = 200, description = "The backend as it is now; it may still be stopping", body = Backend),
 ))]
-pub async fn disable(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn disable(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     change(
         &admin,
         &by,

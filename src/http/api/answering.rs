@@ -1,7 +1,5 @@
 //! `/api/v1/questions/{question_id}/...`: what people do with a question, and its cancellation.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use std::{
     future::{Ready, ready},
     sync::Arc,
@@ -11,7 +9,7 @@ use actix_web::{
     FromRequest, HttpRequest,
     dev::Payload,
     http::{
-        Method, StatusCode,
+        StatusCode,
         header::{IF_MATCH, TRANSFER_ENCODING},
     },
     web,
@@ -27,10 +25,8 @@ use super::{
     shown_question::{audited, parse_id, question_response},
 };
 use crate::http::{
-    extract::{Admin, ApiError, ApiResult, Caller, JsonArguments, NoQuery, ok},
+    extract::{Admin, ApiError, ApiResult, Caller, JsonArguments, ok},
     people::{NamedHuman, QuestionReader},
-    problem_body::ProblemBody,
-    resource::Resource,
 };
 use api::{
     auth::Identity,
@@ -39,23 +35,6 @@ use api::{
         questions::{read_answer, read_reason},
     },
 };
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    let of_question = |verb: &str| Resource::at(format!("/api/v1/questions/{{question_id}}/{verb}"));
-    vec![
-        of_question("claim").on(Method::POST, web::to(claim)),
-        of_question("release").on(Method::POST, web::to(release)),
-        of_question("handover").on(Method::POST, web::to(hand_over)),
-        of_question("answer").on(Method::POST, web::to(answer)),
-        of_question("decline").on(Method::POST, web::to(decline)),
-        of_question("cancel").on(Method::POST, web::to(cancel)),
-        of_question("typed").on(Method::POST, web::to(typed)),
-        of_question("draft")
-            .on(Method::GET, web::to(draft))
-            .on(Method::PUT, web::to(put_draft)),
-    ]
-}
 
 /// Bytes of the JSON of a draft. The project has a bound of its own, in bytes of text, which is lower.
 const DRAFT_JSON_MAX: usize = 1024 * 1024;
@@ -159,15 +138,12 @@ async fn respond(by: &Identity, question: &Question, reader: &Reader<'_>) -> Api
     request_body = Option<documented::AtConsole>, responses(
     (status = 200, description = "The question", body = rest::questions::Question,
         headers(("ETag" = String, description = "The revision, for If-Match"))),
-    (status = 409, description = "The question is closed: `state`, `by` and `at` say how", body = ProblemBody,
-        content_type = "application/problem+json"),
-    (status = 412, description = "If-Match does not hold: `revision` is the present one", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 409, description = "The question is closed: `state`, `by` and `at` say how"),
+    (status = 412, description = "If-Match does not hold: `revision` is the present one"),
 ))]
 pub async fn claim(
     admin: Admin,
     Caller(by): Caller,
-    _: NoQuery,
     named: NamedHuman,
     IfMatch(revision): IfMatch,
     path: web::Path<String>,
@@ -188,12 +164,10 @@ pub async fn claim(
 #[utoipa::path(post, path = "/api/v1/questions/{question_id}/release", operation_id = "release_question", tag = "desk",
     params(documented::QuestionPath, documented::HumanHeaders), request_body = Option<documented::Nothing>, responses(
     (status = 200, description = "The question", body = rest::questions::Question),
-    (status = 409, description = "The question is closed: `state`, `by` and `at` say how", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 409, description = "The question is closed: `state`, `by` and `at` say how"),
 ))]
 pub async fn release(
     Caller(by): Caller,
-    _: NoQuery,
     named: NamedHuman,
     path: web::Path<String>,
     body: OptionalArguments,
@@ -208,13 +182,11 @@ pub async fn release(
 #[utoipa::path(post, path = "/api/v1/questions/{question_id}/handover", operation_id = "hand_over_question", tag = "desk",
     params(documented::QuestionPath, documented::HumanHeaders), request_body = documented::Handover, responses(
     (status = 200, description = "The question", body = rest::questions::Question),
-    (status = 409, description = "The question is closed: `state`, `by` and `at` say how", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 409, description = "The question is closed: `state`, `by` and `at` say how"),
 ))]
 pub async fn hand_over(
     admin: Admin,
     Caller(by): Caller,
-    _: NoQuery,
     named: NamedHuman,
     path: web::Path<String>,
     body: JsonArguments,
@@ -234,15 +206,12 @@ pub async fn hand_over(
     params(documented::QuestionPath, documented::IfMatchHeader, documented::HumanHeaders),
     request_body = documented::AnswerQuestion, responses(
     (status = 200, description = "The answered question", body = rest::questions::Question),
-    (status = 409, description = "The question is closed: `state`, `by` and `at` say how. The text is kept as a draft",
-        body = ProblemBody, content_type = "application/problem+json"),
-    (status = 412, description = "If-Match does not hold: `revision` is the present one", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 409, description = "The question is closed: `state`, `by` and `at` say how. The text is kept as a draft"),
+    (status = 412, description = "If-Match does not hold: `revision` is the present one"),
 ))]
 pub async fn answer(
     admin: Admin,
     Caller(by): Caller,
-    _: NoQuery,
     named: NamedHuman,
     IfMatch(revision): IfMatch,
     path: web::Path<String>,
@@ -265,15 +234,12 @@ pub async fn answer(
     params(documented::QuestionPath, documented::IfMatchHeader, documented::HumanHeaders),
     request_body = Option<documented::DeclineQuestion>, responses(
     (status = 200, description = "The declined question", body = rest::questions::Question),
-    (status = 409, description = "The question is closed: `state`, `by` and `at` say how", body = ProblemBody,
-        content_type = "application/problem+json"),
-    (status = 412, description = "If-Match does not hold: `revision` is the present one", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 409, description = "The question is closed: `state`, `by` and `at` say how"),
+    (status = 412, description = "If-Match does not hold: `revision` is the present one"),
 ))]
 pub async fn decline(
     admin: Admin,
     Caller(by): Caller,
-    _: NoQuery,
     named: NamedHuman,
     IfMatch(revision): IfMatch,
     path: web::Path<String>,
@@ -296,7 +262,7 @@ pub async fn decline(
     params(documented::QuestionPath), request_body = Option<documented::CancelQuestion>, responses(
     (status = 200, description = "The question, cancelled or closed before", body = rest::questions::Question),
 ))]
-pub async fn cancel(Caller(by): Caller, _: NoQuery, path: web::Path<String>, body: OptionalArguments) -> ApiResult {
+pub async fn cancel(Caller(by): Caller, path: web::Path<String>, body: OptionalArguments) -> ApiResult {
     let mut arguments = body.arguments()?;
     let reason = read_reason(&mut arguments)?;
     arguments.finish()?;
@@ -313,12 +279,10 @@ pub async fn cancel(Caller(by): Caller, _: NoQuery, path: web::Path<String>, bod
 #[utoipa::path(post, path = "/api/v1/questions/{question_id}/typed", operation_id = "typed_at_question", tag = "desk",
     params(documented::QuestionPath, documented::HumanHeaders), request_body = Option<documented::AtConsole>, responses(
     (status = 200, description = "The question", body = rest::questions::Question),
-    (status = 409, description = "The question is closed: `state`, `by` and `at` say how", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 409, description = "The question is closed: `state`, `by` and `at` say how"),
 ))]
 pub async fn typed(
     Caller(by): Caller,
-    _: NoQuery,
     named: NamedHuman,
     path: web::Path<String>,
     body: OptionalArguments,
@@ -336,7 +300,7 @@ pub async fn typed(
     params(documented::QuestionPath, documented::HumanHeaders), responses(
     (status = 200, description = "The draft; an empty text if there is none", body = documented::Draft),
 ))]
-pub async fn draft(Caller(by): Caller, _: NoQuery, named: NamedHuman, path: web::Path<String>) -> ApiResult {
+pub async fn draft(Caller(by): Caller, named: NamedHuman, path: web::Path<String>) -> ApiResult {
     let human = named.acting(&by, Via::Api).await?;
     let text = by.project.draft(parse_id(&path)?, &human).await?;
     ok(serde_json::json!({"text": text}))
@@ -349,7 +313,6 @@ pub async fn draft(Caller(by): Caller, _: NoQuery, named: NamedHuman, path: web:
 ))]
 pub async fn put_draft(
     Caller(by): Caller,
-    _: NoQuery,
     named: NamedHuman,
     path: web::Path<String>,
     body: JsonArguments,

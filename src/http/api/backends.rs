@@ -1,15 +1,9 @@
 //! `/api/v1/backends`: the backend MCP servers of the project, and what operators do with them. `/api/v1/gateway/ready`:
 //! whether their tools can be called.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use std::sync::Arc;
 
-use actix_web::{
-    HttpResponseBuilder,
-    http::{Method, StatusCode},
-    web,
-};
+use actix_web::{HttpResponseBuilder, http::StatusCode, web};
 use actors::{
     gateway::{BackendCommand, BackendState},
     model::Scope,
@@ -18,11 +12,9 @@ use rest::backends::{Backend, BackendLines, BackendTools, Backends, ReadinessLev
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::added_backends;
 use crate::http::{
-    extract::{Admin, ApiResult, Caller, NoQuery, listed, ok},
+    extract::{Admin, ApiResult, Caller, listed, ok},
     problem_body::ProblemBody,
-    resource::Resource,
 };
 use api::{
     auth::Identity,
@@ -32,31 +24,11 @@ use api::{
     },
 };
 
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/api/v1/backends")
-            .on(Method::GET, web::to(list))
-            .on(Method::POST, web::to(added_backends::add)),
-        Resource::at("/api/v1/backends/{backend}")
-            .on(Method::GET, web::to(show))
-            .on(Method::PUT, web::to(added_backends::replace))
-            .on(Method::PATCH, web::to(added_backends::patch))
-            .on(Method::DELETE, web::to(added_backends::remove)),
-        Resource::at("/api/v1/backends/{backend}/tools").on(Method::GET, web::to(tools)),
-        Resource::at("/api/v1/backends/{backend}/log").on(Method::GET, web::to(log)),
-        Resource::at("/api/v1/backends/{backend}/start").on(Method::POST, web::to(start)),
-        Resource::at("/api/v1/backends/{backend}/restart").on(Method::POST, web::to(restart)),
-        Resource::at("/api/v1/backends/{backend}/stop").on(Method::POST, web::to(stop)),
-        Resource::at("/api/v1/gateway/ready").on(Method::GET, web::to(ready)),
-    ]
-}
-
 /// The backends of the project at this replica, sorted by name.
 #[utoipa::path(get, path = "/api/v1/backends", operation_id = "list_backends", tag = "backends", responses(
     (status = 200, description = "The backends", body = Backends),
 ))]
-pub async fn list(Caller(by): Caller, _: NoQuery) -> ApiResult {
+pub async fn list(Caller(by): Caller) -> ApiResult {
     by.check_scope(Scope::Observer)?;
     ok(verbs::list(&by.project, shows_arguments(&by)))
 }
@@ -66,7 +38,7 @@ pub async fn list(Caller(by): Caller, _: NoQuery) -> ApiResult {
     params(("backend" = String, Path, description = "Its name")), responses(
     (status = 200, description = "The backend", body = Backend),
 ))]
-pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn show(Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
     ok(backend_view(&*verbs::find(&by.project, &path)?, shows_arguments(&by)))
 }
@@ -76,7 +48,7 @@ pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> Ap
     params(("backend" = String, Path, description = "Its name")), responses(
     (status = 200, description = "The tools", body = BackendTools),
 ))]
-pub async fn tools(Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn tools(Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
     ok(verbs::tools(&by.project, &path)?)
 }
@@ -108,7 +80,7 @@ pub async fn log(Caller(by): Caller, query: web::Query<LogQuery>, path: web::Pat
     params(("backend" = String, Path, description = "Its name")), responses(
     (status = 200, description = "The backend as it is now; it may still be starting", body = Backend),
 ))]
-pub async fn start(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn start(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     let is_up = |state| {
         matches!(
             state,
@@ -129,7 +101,7 @@ pub async fn start(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path
     params(("backend" = String, Path, description = "Its name")), responses(
     (status = 200, description = "The backend as it is now; it may still be starting", body = Backend),
 ))]
-pub async fn restart(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn restart(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     command(&admin, &by, &path, BackendCommand::Restart)
 }
 
@@ -138,7 +110,7 @@ pub async fn restart(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Pa
     params(("backend" = String, Path, description = "Its name")), responses(
     (status = 200, description = "The backend as it is now; it may still be stopping", body = Backend),
 ))]
-pub async fn stop(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn stop(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     command(&admin, &by, &path, BackendCommand::Stop)
 }
 

@@ -1,22 +1,12 @@
 //! `/api/v1/compatibility`: what the sessions of a project can speak with each other.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
-use actix_web::{http::Method, web};
+use actix_web::web;
 use actors::model::Scope;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::http::{
-    extract::{ApiResult, Caller, listed, ok_text},
-    resource::Resource,
-};
+use crate::http::extract::{ApiResult, Caller, listed, ok_text};
 use api::verbs::compatibility;
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![Resource::at("/api/v1/compatibility").on(Method::GET, web::to(matrix))]
-}
 
 /// Selects the sessions to compare.
 #[derive(Deserialize, IntoParams)]

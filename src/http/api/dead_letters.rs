@@ -1,8 +1,6 @@
 //! `/api/v1/dead-letters`: messages that were given up.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
-use actix_web::{HttpRequest, http::Method, web};
+use actix_web::{HttpRequest, web};
 use actors::{
     model::{BrokerError, DeadLetter, DeadLetterReason, ProtocolName, Scope},
     storage::DeadLetterQuery,
@@ -15,8 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::parties::parse_session;
 use crate::http::{
     backpressure::{ANSWER_RESERVATION_TIMEOUT, transport_context},
-    extract::{ApiError, ApiResult, Caller, JsonArguments, NoQuery, ok, ok_text, parse_limit},
-    resource::Resource,
+    extract::{ApiError, ApiResult, Caller, JsonArguments, ok, ok_text, parse_limit},
 };
 use api::{
     auth::Identity,
@@ -27,14 +24,6 @@ use api::{
         messages::{is_of_protocol, read_ids, write_envelope},
     },
 };
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/api/v1/dead-letters").on(Method::GET, web::to(list)),
-        Resource::at("/api/v1/dead-letters/redrive").on(Method::POST, web::to(redrive)),
-    ]
-}
 
 /// Selects dead letters of the list.
 #[derive(Deserialize, IntoParams)]
@@ -65,26 +54,18 @@ pub struct Query {
 #[utoipa::path(get, path = "/api/v1/dead-letters", operation_id = "list_dead_letters", tag = "messages",
     params(Query), responses((status = 200, description = "A page of the dead letters", body = rest::messages::DeadLetters),
 ))]
-pub async fn list(Caller(by): Caller, query: web::Query<Query>, request: HttpRequest) -> ApiResult {
+pub async fn list(Caller(by): Caller, web::Query(query): web::Query<Query>, request: HttpRequest) -> ApiResult {
     by.check_scope(Scope::Observer)?;
-    let Query {
-        reason,
-        session,
-        protocol,
-        include,
-        limit,
-        cursor,
-    } = query.into_inner();
-    let with_payload = includes_payload(&by, include.as_deref())?;
-    let protocol = protocol.map(|name| ProtocolName::parse(&name)).transpose()?;
-    let session = match session {
+    let with_payload = includes_payload(&by, query.include.as_deref())?;
+    let protocol = query.protocol.map(|name| ProtocolName::parse(&name)).transpose()?;
+    let session = match query.session {
         None => None,
         Some(address) => Some(parse_session(&by.project, &address).await?),
     };
     let query = DeadLetterQuery {
-        reason,
-        after: cursor.map(|text| dead_letters::parse_cursor(&text)).transpose()?,
-        limit: parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?,
+        reason: query.reason,
+        after: query.cursor.map(|text| dead_letters::parse_cursor(&text)).transpose()?,
+        limit: parse_limit(query.limit, PAGE_LEN, PAGE_LEN_MAX)?,
         ..DeadLetterQuery::default()
     };
     let context = transport_context(&request).ok_or(BrokerError::unavailable())?;
@@ -137,7 +118,7 @@ pub struct RedriveDeadLetters {
     request_body = RedriveDeadLetters, responses(
     (status = 200, description = "What became of them", body = rest::messages::Redriven),
 ))]
-pub async fn redrive(Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResult {
+pub async fn redrive(Caller(by): Caller, body: JsonArguments) -> ApiResult {
     by.check_scope(Scope::Member)?;
     let mut arguments = body.arguments()?;
     let redrive = Redrive::new(read_ids(&mut arguments)?)?;

@@ -1,12 +1,6 @@
 //! `/api/v1/desk`: who is at the desk, and which questions wait there.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
-use actix_web::{
-    HttpRequest, HttpResponse,
-    http::{Method, StatusCode},
-    web,
-};
+use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
 use actors::{
     desk::ConsoleChange,
     model::{BrokerError, ConsoleId, Scope, Via},
@@ -16,29 +10,20 @@ use utoipa::ToSchema;
 
 use super::desk_requests as documented;
 use crate::http::{
-    extract::{ApiResult, Caller, JsonBody, NoQuery, ok},
+    extract::{ApiResult, Caller, JsonBody, ok},
     people::NamedHuman,
     replicas,
-    resource::Resource,
 };
 use api::{problem, verbs::desk::desk_view};
 
 /// Bytes of the answer of another replica.
 const ANSWER_BYTES_MAX: usize = 4096;
 
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/api/v1/desk").on(Method::GET, web::to(show)),
-        Resource::at("/api/v1/desk/consoles/{console}").on(Method::PUT, web::to(change)),
-    ]
-}
-
 /// The people at the desk, their consoles at all replicas, and the number of questions that wait.
 #[utoipa::path(get, path = "/api/v1/desk", operation_id = "get_desk", tag = "desk", responses(
     (status = 200, description = "The desk", body = rest::desk::Desk),
 ))]
-pub async fn show(Caller(by): Caller, _: NoQuery) -> ApiResult {
+pub async fn show(Caller(by): Caller) -> ApiResult {
     by.check_scope(Scope::Observer)?;
     ok(desk_view(&*by.project.desk().await?))
 }
@@ -63,7 +48,6 @@ pub struct Change {
     request_body = Change, responses((status = 204, description = "The console is changed")))]
 pub async fn change(
     Caller(by): Caller,
-    _: NoQuery,
     named: NamedHuman,
     path: web::Path<String>,
     JsonBody(body): JsonBody<Change>,

@@ -1,10 +1,8 @@
 //! `/api/v1/desk/messages`: what a person and agents have written to each other.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use std::sync::Arc;
 
-use actix_web::{HttpResponse, http::Method, web};
+use actix_web::{HttpResponse, web};
 use actors::{
     desk::Human,
     model::{ANSWER_BYTES_MAX, BrokerError, DeliveryStatus, Headers, SessionId, TEXT_PROTOCOL, TEXT_VERSION, Via},
@@ -20,9 +18,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{desk_requests::HumanHeaders, history::write_listed, messages::accept};
 use crate::http::{
-    extract::{Admin, ApiResult, Caller, JsonArguments, NoQuery, ShortJsonArguments, ok, ok_text, parse_limit},
+    extract::{Admin, ApiResult, Caller, JsonArguments, ShortJsonArguments, ok, ok_text, parse_limit},
     people::NamedHuman,
-    resource::Resource,
 };
 use api::{
     auth::Identity,
@@ -43,16 +40,6 @@ const TEXT_JSON_MAX: usize = 6 * ANSWER_BYTES_MAX + 2;
 
 /// The protocol of what people write.
 const PROTOCOL: (&str, &str) = (TEXT_PROTOCOL, TEXT_VERSION);
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/api/v1/desk/messages")
-            .on(Method::GET, web::to(list))
-            .on(Method::POST, web::to(send)),
-        Resource::at("/api/v1/desk/messages/read").on(Method::POST, web::to(read)),
-    ]
-}
 
 /// Selects messages of a person.
 #[derive(Deserialize, IntoParams)]
@@ -158,7 +145,6 @@ fn is_unread(message: &ListedMessage, person: SessionId) -> bool {
 pub async fn send(
     admin: Admin,
     Caller(by): Caller,
-    _: NoQuery,
     named: NamedHuman,
     body: JsonArguments<{ TEXT_JSON_MAX + 4096 }>,
 ) -> ApiResult {
@@ -217,7 +203,7 @@ pub async fn send(
     params(HumanHeaders), request_body = ReadMessages, responses(
     (status = 200, description = "How many of them waited", body = MessagesRead),
 ))]
-pub async fn read(Caller(by): Caller, _: NoQuery, named: NamedHuman, body: ShortJsonArguments) -> ApiResult {
+pub async fn read(Caller(by): Caller, named: NamedHuman, body: ShortJsonArguments) -> ApiResult {
     let mut arguments = body.arguments()?;
     let ids: Option<Vec<String>> = arguments.optional("message_ids")?;
     arguments.finish()?;

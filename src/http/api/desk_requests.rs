@@ -1,8 +1,6 @@
 //! Schemas for `/openapi.json` of requests about questions and yaps: the arguments of the tools. No value has these types.
 
 #![allow(dead_code, reason = "schemas only")]
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use actors::model::{Image, Urgency};
 use rest::{desk::YapMode, words};
 use utoipa::{IntoParams, ToSchema};

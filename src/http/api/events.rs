@@ -1,7 +1,5 @@
 //! `/api/v1/events`: the events of a project as they happen, as server-sent events.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use std::{convert::Infallible, rc::Rc, task::Poll};
 
 use actix_web::{
@@ -29,8 +27,6 @@ use crate::{
         events::{DeskSource, DeskTopics, DeskView, Follower, TooManyFollowers, Topics, View, parse_yap_id},
         extract::{ApiError, ApiResult, Caller},
         people::{self, NamedHuman, QuestionReader},
-        problem_body::ProblemBody,
-        resource::Resource,
         state::StateData,
     },
     transport::{OpenResponse, SocketState},
@@ -40,11 +36,6 @@ use api::{auth::Identity, problem::Problem};
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Proxies that buffer would hold events back.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![Resource::at("/api/v1/events").on(Method::GET, web::to(follow))]
-}
 
 /// Selects events.
 #[derive(Deserialize, IntoParams)]
@@ -82,35 +73,27 @@ pub struct Query {
     params(Query, ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that the client got")),
     responses(
     (status = 200, description = "A stream of events that does not end", body = String, content_type = "text/event-stream"),
-    (status = 429, description = "Too many callers follow events", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 429, description = "Too many callers follow events"),
 ))]
 pub async fn follow(
     state: StateData,
     Caller(by): Caller,
     named: NamedHuman,
-    query: web::Query<Query>,
+    web::Query(query): web::Query<Query>,
     request: HttpRequest,
 ) -> ApiResult {
     by.check_scope(Scope::Observer)?;
-    let Query {
-        topics,
-        console,
-        roles,
-        project,
-        last_event_id,
-    } = query.into_inner();
-    let of_desk = DeskTopics::parse(topics.as_deref())?;
-    if of_desk.is_none_or(|topics| !topics.questions) && console.is_some() {
+    let of_desk = DeskTopics::parse(query.topics.as_deref())?;
+    if of_desk.is_none_or(|topics| !topics.questions) && query.console.is_some() {
         return Err(BrokerError::invalid("console", "only with the topic questions").into());
     }
     let after = match request.headers().get(LAST_EVENT_ID) {
         Some(id) => Some(id.to_str().unwrap_or_default().to_owned()),
-        None => last_event_id,
+        None => query.last_event_id,
     };
     // Browsers send an empty id before the first event.
     let after = after.filter(|id| !id.is_empty());
-    let project = match project.map(|id| ProjectId::parse(&id)).transpose()? {
+    let project = match query.project.map(|id| ProjectId::parse(&id)).transpose()? {
         Some(id) if id != *by.project.id() => {
             if by.scope() < Scope::Operator {
                 return Err(BrokerError::ProjectNotFound.into());
@@ -137,7 +120,7 @@ pub async fn follow(
         if after_yap == Some(None) {
             return Err(BrokerError::invalid("last_event_id", "not the id of a yap").into());
         }
-        let (source, reader) = desk_source(&by, &project, topics, console, named, roles).await?;
+        let (source, reader) = desk_source(&by, &project, topics, query.console, named, query.roles).await?;
         let view = DeskView {
             topics,
             reader,
@@ -151,7 +134,7 @@ pub async fn follow(
         return Ok(response.streaming(until_closed(socket_state(&request), stream)));
     }
     let view = View {
-        topics: Topics::parse(topics.as_deref(), by.scope())?,
+        topics: Topics::parse(query.topics.as_deref(), by.scope())?,
         messages_of: by.messages_of().cloned(),
     };
     let after = after.map(|id| parse_id(&id)).transpose()?;

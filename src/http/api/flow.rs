@@ -1,8 +1,6 @@
 //! `/api/v1/flow`: who talks to whom.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
-use actix_web::{http::Method, web};
+use actix_web::web;
 use actors::{
     clock::{now, rfc3339_text},
     model::Scope,
@@ -12,20 +10,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::parties::PartyView;
-use crate::http::{
-    extract::{ApiResult, Caller, ok_text, parse_limit, parse_seconds},
-    resource::Resource,
-};
+use crate::http::extract::{ApiResult, Caller, ok_text, parse_limit, parse_seconds};
 use common::json::page::JsonPage;
 
 const WINDOW_SECONDS: u64 = 300;
 const EDGES_LEN: usize = 500;
 const EDGES_LEN_MAX: usize = 1000;
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![Resource::at("/api/v1/flow").on(Method::GET, web::to(show))]
-}
 
 /// Selects messages to count.
 #[derive(Deserialize, IntoParams)]

@@ -1,7 +1,5 @@
 //! `/api/v1/messages` and `/api/v1/messages/{id}`: which messages there were, and the life of each.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use std::sync::Arc;
 
 use actix_web::{http::StatusCode, web};
@@ -20,10 +18,7 @@ use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::{dead_letters::includes_payload, parties::parse_session};
-use crate::http::{
-    extract::{ApiError, ApiResult, Caller, ok_text, parse_limit, parse_text},
-    problem_body::ProblemBody,
-};
+use crate::http::extract::{ApiError, ApiResult, Caller, ok_text, parse_limit, parse_text};
 use api::{
     auth::Identity,
     problem::Problem,
@@ -91,44 +86,30 @@ pub struct Query {
 #[utoipa::path(get, path = "/api/v1/messages", operation_id = "list_messages", tag = "messages",
     params(Query), responses((status = 200, description = "A page of the messages", body = rest::messages::Messages),
 ))]
-pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
+pub async fn list(Caller(by): Caller, web::Query(query): web::Query<Query>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
-    let Query {
-        session,
-        status,
-        correlation_id,
-        thread_id,
-        since,
-        until,
-        protocol,
-        priority,
-        q,
-        include,
-        limit,
-        cursor,
-    } = query.into_inner();
-    let include = Include::parse(&by, include.as_deref())?;
-    if let Some(thread_id) = &thread_id {
+    let include = Include::parse(&by, query.include.as_deref())?;
+    if let Some(thread_id) = &query.thread_id {
         check_thread_id("thread_id", thread_id)?;
     }
     let filter = MessageFilter {
-        status: status.map(|word| parse_status(&word)).transpose()?,
-        correlation_id,
-        thread_id,
-        since_ms: since.map(|text| parse_time("since", &text)).transpose()?,
-        until_ms: until.map(|text| parse_time("until", &text)).transpose()?,
-        protocol: protocol.map(|name| ProtocolName::parse(&name)).transpose()?,
-        priority,
-        text: q.map(|text| parse_text(&text)).transpose()?,
+        status: query.status.map(|word| parse_status(&word)).transpose()?,
+        correlation_id: query.correlation_id,
+        thread_id: query.thread_id,
+        since_ms: query.since.map(|text| parse_time("since", &text)).transpose()?,
+        until_ms: query.until.map(|text| parse_time("until", &text)).transpose()?,
+        protocol: query.protocol.map(|name| ProtocolName::parse(&name)).transpose()?,
+        priority: query.priority,
+        text: query.q.map(|text| parse_text(&text)).transpose()?,
         visible_to: by.messages_of().cloned(),
-        session: match session {
+        session: match query.session {
             None => None,
             Some(address) => Some(parse_session(&by.project, &address).await?),
         },
         ..MessageFilter::default()
     };
-    let before = cursor.map(|text| parse_cursor(&text)).transpose()?;
-    let limit = parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?;
+    let before = query.cursor.map(|text| parse_cursor(&text)).transpose()?;
+    let limit = parse_limit(query.limit, PAGE_LEN, PAGE_LEN_MAX)?;
     let page = by.project.messages(&filter, before, limit).await?;
     let mut text = JsonPage::new("messages").with("payloads_kept", &by.project.settings().keeps_payloads);
     let mut shown: Option<EventPosition> = None;
@@ -261,8 +242,7 @@ pub struct LifeQuery {
 #[utoipa::path(get, path = "/api/v1/messages/{message_id}", operation_id = "get_message", tag = "messages",
     params(("message_id" = String, Path, format = "uuid"), LifeQuery), responses(
     (status = 200, description = "The life of the message", body = rest::messages::MessageLife),
-    (status = 404, description = "No such message, or none that is remembered", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 404, description = "No such message, or none that is remembered"),
 ))]
 pub async fn life(Caller(by): Caller, query: web::Query<LifeQuery>, path: web::Path<String>) -> ApiResult {
     by.check_scope(Scope::Observer)?;

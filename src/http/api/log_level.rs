@@ -1,10 +1,7 @@
 //! `/api/v1/log-level`: what this replica logs, which an operator may change while it runs.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use std::time::Duration;
 
-use actix_web::{http::Method, web};
 use actors::{
     clock::{millis, rfc3339_text},
     model::{BrokerError, Scope},
@@ -12,20 +9,8 @@ use actors::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::http::{
-    extract::{Admin, ApiResult, Caller, JsonBody, NoQuery, ok},
-    resource::Resource,
-};
+use crate::http::extract::{Admin, ApiResult, Caller, JsonBody, ok};
 use common::telemetry::{self, FOR_SECONDS_MAX, LogFilterState};
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/api/v1/log-level")
-            .on(Method::GET, web::to(show))
-            .on(Method::PUT, web::to(change)),
-    ]
-}
 
 /// What a replica logs.
 #[derive(Serialize, ToSchema)]
@@ -70,7 +55,7 @@ pub struct ChangeLogLevel {
 #[utoipa::path(get, path = "/api/v1/log-level", operation_id = "get_log_level", tag = "broker", responses(
     (status = 200, description = "The filter in force", body = LogLevel),
 ))]
-pub async fn show(Caller(by): Caller, _: NoQuery) -> ApiResult {
+pub async fn show(Caller(by): Caller) -> ApiResult {
     by.check_scope(Scope::Operator)?;
     let state = telemetry::filter_state().ok_or(BrokerError::unavailable())?;
     ok(LogLevel::from(state))
@@ -81,7 +66,7 @@ pub async fn show(Caller(by): Caller, _: NoQuery) -> ApiResult {
     request_body = ChangeLogLevel, responses(
     (status = 200, description = "The filter in force", body = LogLevel),
 ))]
-pub async fn change(admin: Admin, Caller(by): Caller, _: NoQuery, body: JsonBody<ChangeLogLevel>) -> ApiResult {
+pub async fn change(admin: Admin, Caller(by): Caller, body: JsonBody<ChangeLogLevel>) -> ApiResult {
     let JsonBody(ChangeLogLevel { filter, for_seconds }) = body;
     if for_seconds.is_some_and(|seconds| !(1..=FOR_SECONDS_MAX).contains(&seconds)) {
         return Err(BrokerError::invalid("for_seconds", format!("1 to {FOR_SECONDS_MAX}")).into());

@@ -1,14 +1,8 @@
 //! `/api/v1/login`, `/api/v1/logout` and `/api/v1/me`: how a browser keeps a key, and what a key is good for.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::{
-        Method,
-        header::{AUTHORIZATION, CACHE_CONTROL, HeaderMap, HeaderValue, SET_COOKIE},
-    },
-    web,
+    http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderMap, HeaderValue, SET_COOKIE},
 };
 use actors::model::BrokerError;
 use rest::words;
@@ -18,25 +12,13 @@ use utoipa::ToSchema;
 use crate::{
     edge,
     http::{
-        extract::{ApiResult, Caller, NoQuery, PublicJsonBody},
+        extract::{ApiResult, Caller, PublicJsonBody},
         middleware::delay_if_limited,
-        paths::{LOGIN, LOGOUT},
-        problem_body::ProblemBody,
         replicas,
-        resource::Resource,
         state::StateData,
     },
 };
 use api::auth::{API_KEY, Credential, Credentials, Identity, cookie};
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at(LOGIN).on(Method::POST, web::to(log_in)),
-        Resource::at(LOGOUT).on(Method::POST, web::to(log_out)),
-        Resource::at("/api/v1/me").on(Method::GET, web::to(me)),
-    ]
-}
 
 /// Bytes of the longest credential that can log in. A record of a project has room for 128 of them.
 const KEY_LEN_MAX: usize = 3800;
@@ -113,14 +95,12 @@ impl LoggedIn {
     request_body = LogIn, responses(
     (status = 200, description = "The browser is logged in", body = LoggedIn,
         headers(("Set-Cookie" = String, description = "The cookie"))),
-    (status = 401, description = "The key is not valid", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 429, description = "Too many wrong keys", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "The broker cannot serve the request now", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 401, description = "The key is not valid"),
+    (status = 429, description = "Too many wrong keys"),
+    (status = 503, description = "The broker cannot serve the request now"),
 ))]
 pub async fn log_in(
     state: StateData,
-    _: NoQuery,
     PublicJsonBody(LogIn { key }): PublicJsonBody<LogIn>,
     request: HttpRequest,
 ) -> ApiResult {
@@ -153,11 +133,10 @@ pub async fn log_in(
 /// Ends the login and removes the cookie, whether its key is still valid or not. The key stays valid.
 #[utoipa::path(post, path = "/api/v1/logout", operation_id = "log_out", tag = "login", security(()), responses(
     (status = 204, description = "The login has ended", headers(("Set-Cookie" = String, description = "No cookie"))),
-    (status = 429, description = "Too many wrong tokens", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "The broker cannot serve the request now", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 429, description = "Too many wrong tokens"),
+    (status = 503, description = "The broker cannot serve the request now"),
 ))]
-pub async fn log_out(state: StateData, _: NoQuery, request: HttpRequest) -> ApiResult {
+pub async fn log_out(state: StateData, request: HttpRequest) -> ApiResult {
     if let Some(login) = cookie::token_in(request.headers()) {
         let auth = &state.ready()?.auth;
         auth.log_out(&login, &Credentials::of(request.head())).await?;
@@ -186,7 +165,7 @@ pub struct Me {
 #[utoipa::path(get, path = "/api/v1/me", operation_id = "get_me", tag = "login", responses(
     (status = 200, description = "The caller", body = Me),
 ))]
-pub async fn me(state: StateData, Caller(by): Caller, _: NoQuery, request: HttpRequest) -> ApiResult {
+pub async fn me(state: StateData, Caller(by): Caller, request: HttpRequest) -> ApiResult {
     let auth = &state.ready()?.auth;
     let csrf_token = match Credentials::of(request.head()).credential()? {
         Some(Credential::Login(login)) => Some(cookie::csrf_token(&login)),

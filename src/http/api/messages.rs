@@ -1,17 +1,11 @@
 //! `POST /api/v1/messages`: sends messages. `history` has the reading half.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use std::sync::Arc;
 
 use actix_web::{
     FromRequest, HttpRequest, HttpResponse,
     dev::Payload,
-    http::{
-        Method,
-        header::{HeaderName, LOCATION},
-    },
-    web,
+    http::header::{HeaderName, LOCATION},
 };
 use actors::{
     clock::now,
@@ -27,13 +21,10 @@ use utoipa::{
     openapi::{Object, OneOf, Schema, schema::Type},
 };
 
-use super::history;
 use crate::{
     http::{
         backpressure::transport_context,
-        extract::{Admin, ApiError, ApiResult, Caller, JsonArguments, NoQuery},
-        problem_body::ProblemBody,
-        resource::Resource,
+        extract::{Admin, ApiError, ApiResult, Caller, JsonArguments},
     },
     transport::OpenResponse,
 };
@@ -47,16 +38,6 @@ use api::{
 use common::{json::write_json, telemetry};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/api/v1/messages")
-            .on(Method::GET, web::to(history::list))
-            .on(Method::POST, web::to(send)),
-        Resource::at("/api/v1/messages/{message_id}").on(Method::GET, web::to(history::life)),
-    ]
-}
 
 /// A message to send: the arguments of the tool `send_message` with a recipient, or of `broadcast_message` without one.
 #[allow(dead_code, reason = "schema of the input of send")]
@@ -138,13 +119,11 @@ pub struct CapabilityFilter {
         headers(("Location" = String, description = "The path of the message"))),
     (status = 200, description = "A message with this idempotency key was accepted before: the first answer again",
         body = rest::messages::Sent),
-    (status = 409, description = "The recipient does not speak the protocol, or the session was taken over",
-        body = ProblemBody, content_type = "application/problem+json"),
+    (status = 409, description = "The recipient does not speak the protocol, or the session was taken over"),
 ))]
 pub async fn send(
     admin: Admin,
     Caller(by): Caller,
-    _: NoQuery,
     IdempotencyKey(key): IdempotencyKey,
     body: JsonArguments,
     request: HttpRequest,

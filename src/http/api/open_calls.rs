@@ -1,8 +1,6 @@
 //! `/api/v1/gateway/calls`: the calls of backends that are not over, and how operators end them.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
-use actix_web::{HttpRequest, HttpResponse, http::Method, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use actors::model::{BrokerError, Scope};
 use rest::backends::BackendCalls;
 use serde::Deserialize;
@@ -11,21 +9,12 @@ use utoipa::IntoParams;
 use crate::http::{
     extract::{Admin, ApiResult, Caller, ok_text},
     replicas,
-    resource::Resource,
 };
 use api::verbs::open_calls as verbs;
 use common::json::write_json;
 
 /// Bytes of the answer of another replica: 1,000 calls, most of them below 1 KiB.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/api/v1/gateway/calls").on(Method::GET, web::to(list)),
-        Resource::at("/api/v1/gateway/calls/{call_id}").on(Method::DELETE, web::to(end)),
-    ]
-}
 
 /// Selects open calls.
 #[derive(Deserialize, IntoParams)]

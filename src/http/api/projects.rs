@@ -1,12 +1,10 @@
 //! `/api/v1/projects`: projects with their keys and grants. The verbs and their checks are in `admin`.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use std::{collections::BTreeSet, time::Duration};
 
 use actix_web::{
     HttpResponse,
-    http::{Method, StatusCode, header::LOCATION},
+    http::{StatusCode, header::LOCATION},
     web,
 };
 use actors::{
@@ -20,38 +18,12 @@ use rest::words;
 use serde::{Deserialize, Deserializer, de::Error};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::http::{
-    extract::{Admin, ApiError, ApiResult, Caller, JsonBody, NoQuery, ok, parse_text},
-    problem_body::ProblemBody,
-    resource::Resource,
-};
+use crate::http::extract::{Admin, ApiError, ApiResult, Caller, JsonBody, ok, parse_text};
 use api::{
     problem::Problem,
     verbs::administration::{GRACE_MAX, KEY_LIFE_MAX, ProjectFilter},
 };
 use common::json::JsonObject;
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/api/v1/projects")
-            .on(Method::GET, web::to(list))
-            .on(Method::POST, web::to(create)),
-        Resource::at("/api/v1/projects/{project_id}")
-            .on(Method::GET, web::to(show))
-            .on(Method::PATCH, web::to(change))
-            .on(Method::DELETE, web::to(delete)),
-        Resource::at("/api/v1/projects/{project_id}/keys")
-            .on(Method::GET, web::to(keys))
-            .on(Method::POST, web::to(add_key)),
-        Resource::at("/api/v1/projects/{project_id}/keys/rotate").on(Method::POST, web::to(rotate)),
-        Resource::at("/api/v1/projects/{project_id}/keys/{key_id}").on(Method::DELETE, web::to(revoke_key)),
-        Resource::at("/api/v1/projects/{project_id}/grants").on(Method::GET, web::to(grants)),
-        Resource::at("/api/v1/projects/{project_id}/grants/{target_project_id}")
-            .on(Method::PUT, web::to(grant))
-            .on(Method::DELETE, web::to(revoke_grant)),
-    ]
-}
 
 fn parse_project_id(id: &str) -> Result<ProjectId, BrokerError> {
     // A text that cannot be a project id names no project.
@@ -88,24 +60,18 @@ pub struct ListQuery {
     params(ListQuery), responses(
     (status = 200, description = "The projects", body = rest::projects::Projects),
 ))]
-pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<ListQuery>) -> ApiResult {
-    let ListQuery {
-        include_inactive,
-        tags,
-        q,
-        cursor,
-    } = query.into_inner();
-    let tags = tags.unwrap_or_default();
+pub async fn list(admin: Admin, Caller(by): Caller, web::Query(query): web::Query<ListQuery>) -> ApiResult {
+    let tags = query.tags.unwrap_or_default();
     let tags = tags
         .split(',')
         .filter(|tag| !tag.is_empty())
         .map(str::to_owned)
         .collect();
     let filter = ProjectFilter {
-        include_inactive,
+        include_inactive: query.include_inactive,
         tags,
-        text: q.map(|text| parse_text(&text)).transpose()?,
-        after: parse_cursor(cursor)?,
+        text: query.q.map(|text| parse_text(&text)).transpose()?,
+        after: parse_cursor(query.cursor)?,
     };
     ok(admin.list(&by, &filter))
 }
@@ -155,31 +121,18 @@ pub struct ConfigBody {
     request_body = CreateProject, responses(
     (status = 201, description = "The project and its first key", body = rest::projects::CreatedProject,
         headers(("Location" = String, description = "The path of the project"))),
-    (status = 409, description = "A project with this id exists or existed", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 409, description = "A project with this id exists or existed"),
 ))]
-pub async fn create(
-    admin: Admin,
-    Caller(by): Caller,
-    _: NoQuery,
-    JsonBody(body): JsonBody<CreateProject>,
-) -> ApiResult {
-    let CreateProject {
-        project_id,
-        name,
-        description,
-        tags,
-        config,
-    } = body;
+pub async fn create(admin: Admin, Caller(by): Caller, JsonBody(body): JsonBody<CreateProject>) -> ApiResult {
     let wanted = NewProject {
-        id: ProjectId::parse(&project_id)?,
-        name,
-        description,
-        tags: tags.0,
-        config,
+        id: ProjectId::parse(&body.project_id)?,
+        name: body.name,
+        description: body.description,
+        tags: body.tags.0,
+        config: body.config,
     };
     let created = admin.create(&by, wanted).await?;
-    let location = format!("/api/v1/projects/{project_id}");
+    let location = format!("/api/v1/projects/{}", body.project_id);
     Ok(HttpResponse::Created()
         .insert_header((LOCATION, location))
         .json(created))
@@ -190,7 +143,7 @@ pub async fn create(
     params(("project_id" = words::ProjectId, Path)), responses(
     (status = 200, description = "The project", body = rest::projects::ProjectInfo),
 ))]
-pub async fn show(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn show(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     ok(admin.show(&by, Some(&parse_project_id(&path)?)).await?)
 }
 
@@ -249,21 +202,14 @@ fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Res
 pub async fn change(
     admin: Admin,
     Caller(by): Caller,
-    _: NoQuery,
     path: web::Path<String>,
     JsonBody(body): JsonBody<ChangeProject>,
 ) -> ApiResult {
-    let ChangeProject {
-        name,
-        description,
-        tags,
-        config,
-    } = body;
     let changes = ProjectChanges {
-        name,
-        description,
-        tags: tags.map(|tags| tags.0),
-        config,
+        name: body.name,
+        description: body.description,
+        tags: body.tags.map(|tags| tags.0),
+        config: body.config,
     };
     ok(admin.change(&by, &parse_project_id(&path)?, changes).await?)
 }
@@ -273,7 +219,7 @@ pub async fn change(
     params(("project_id" = words::ProjectId, Path)), responses(
     (status = 204, description = "The project is deleted"),
 ))]
-pub async fn delete(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn delete(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     admin.delete(&by, &parse_project_id(&path)?).await?;
     Ok(HttpResponse::NoContent().finish())
 }
@@ -283,7 +229,7 @@ pub async fn delete(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Pat
     params(("project_id" = words::ProjectId, Path)), responses(
     (status = 200, description = "The keys", body = rest::projects::Keys),
 ))]
-pub async fn keys(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn keys(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     ok(admin.keys(&by, &parse_project_id(&path)?)?)
 }
 
@@ -322,42 +268,34 @@ pub struct CreateKey {
 pub async fn add_key(
     admin: Admin,
     Caller(by): Caller,
-    _: NoQuery,
     path: web::Path<String>,
     JsonBody(body): JsonBody<CreateKey>,
 ) -> ApiResult {
-    let CreateKey {
-        label,
-        scope,
-        human,
-        roles,
-        tools,
-        expires_in_seconds,
-    } = body;
-    let scope = match scope.as_deref() {
+    let scope = match body.scope.as_deref() {
         Some("admin") => Scope::Admin,
         None | Some("member") => Scope::Member,
         Some("answer") => Scope::Answer,
         Some("observer") => Scope::Observer,
         Some(_) => return Err(BrokerError::invalid("scope", "admin, member, answer or observer").into()),
     };
-    let human = match (human, roles) {
+    let human = match (body.human, body.roles) {
         (Some(name), roles) => Some(KeyHuman::parse(&name, roles.unwrap_or_default())?),
         (None, None) => None,
         (None, Some(_)) => return Err(BrokerError::invalid("roles", "only with human").into()),
     };
-    let tools = tools
+    let tools = body
+        .tools
         .map(|word| ToolSet::parse(&word).ok_or_else(|| BrokerError::invalid("tools", "core, agent or full")))
         .transpose()?;
     let most = KEY_LIFE_MAX.as_secs();
-    let expires_in = match expires_in_seconds {
+    let expires_in = match body.expires_in_seconds {
         Some(seconds) if !(1..=most).contains(&seconds) => {
             return Err(BrokerError::invalid("expires_in_seconds", format!("1 to {most}")).into());
         }
         seconds => seconds.map(Duration::from_secs),
     };
     let wanted = NewKey {
-        label,
+        label: body.label,
         scope,
         human,
         tools,
@@ -372,7 +310,7 @@ pub async fn add_key(
     params(("project_id" = words::ProjectId, Path), ("key_id" = words::KeyId, Path)), responses(
     (status = 200, description = "When the key became invalid", body = rest::projects::RevokedKeys),
 ))]
-pub async fn revoke_key(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<(String, String)>) -> ApiResult {
+pub async fn revoke_key(admin: Admin, Caller(by): Caller, path: web::Path<(String, String)>) -> ApiResult {
     let (id, key) = path.into_inner();
     let (id, key) = (parse_project_id(&id)?, KeyId::parse(&key).map_err(key_not_found)?);
     ok(admin.revoke_key(&by, &id, key).await.map_err(key_not_found)?)
@@ -409,20 +347,15 @@ pub struct RotateKeys {
 pub async fn rotate(
     admin: Admin,
     Caller(by): Caller,
-    _: NoQuery,
     path: web::Path<String>,
     JsonBody(body): JsonBody<RotateKeys>,
 ) -> ApiResult {
-    let RotateKeys {
-        key_id,
-        grace_period_seconds,
-    } = body;
     let most = GRACE_MAX.as_secs();
-    if grace_period_seconds > most {
+    if body.grace_period_seconds > most {
         return Err(BrokerError::invalid("grace_period_seconds", format!("0 to {most}")).into());
     }
-    let key = key_id.map(|text| KeyId::parse(&text)).transpose()?;
-    let grace = Duration::from_secs(grace_period_seconds);
+    let key = body.key_id.map(|text| KeyId::parse(&text)).transpose()?;
+    let grace = Duration::from_secs(body.grace_period_seconds);
     ok(admin.rotate(&by, &parse_project_id(&path)?, key, grace).await?)
 }
 
@@ -477,18 +410,13 @@ pub struct GrantAccess {
 pub async fn grant(
     admin: Admin,
     Caller(by): Caller,
-    _: NoQuery,
     path: web::Path<(String, String)>,
     JsonBody(body): JsonBody<GrantAccess>,
 ) -> ApiResult {
     let (id, target) = path.into_inner();
-    let GrantAccess {
-        allowed_protocols,
-        message_rate_limit,
-    } = body;
     let (id, target) = (parse_project_id(&id)?, ProjectId::parse(&target)?);
     ok(admin
-        .grant(&by, &id, target, allowed_protocols.0, message_rate_limit)
+        .grant(&by, &id, target, body.allowed_protocols.0, body.message_rate_limit)
         .await?)
 }
 
@@ -501,12 +429,7 @@ pub async fn grant(
     ), responses(
     (status = 200, description = "Whether the grant existed", body = rest::projects::GrantRevoked),
 ))]
-pub async fn revoke_grant(
-    admin: Admin,
-    Caller(by): Caller,
-    _: NoQuery,
-    path: web::Path<(String, String)>,
-) -> ApiResult {
+pub async fn revoke_grant(admin: Admin, Caller(by): Caller, path: web::Path<(String, String)>) -> ApiResult {
     let (id, target) = path.into_inner();
     ok(admin
         .revoke_grant(&by, &parse_project_id(&id)?, &ProjectId::parse(&target)?)

@@ -1,14 +1,8 @@
 //! `/api/v1/protocols`: the protocols of a project.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use std::time::Duration;
 
-use actix_web::{
-    HttpRequest, HttpResponse,
-    http::{Method, header::LOCATION},
-    web,
-};
+use actix_web::{HttpRequest, HttpResponse, http::header::LOCATION, web};
 use actors::{
     clock::{millis, now},
     model::{BrokerError, Pattern, ProtocolName, Scope},
@@ -20,9 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::http::{
     backpressure::transport_context,
-    extract::{Admin, ApiResult, Caller, JsonArguments, NoQuery, listed, ok_text, parse_limit, parse_text},
-    problem_body::ProblemBody,
-    resource::Resource,
+    extract::{Admin, ApiResult, Caller, JsonArguments, listed, ok_text, parse_limit, parse_text},
 };
 use api::verbs::protocols::{self, PAGE_LEN, PAGE_LEN_MAX};
 use common::{
@@ -32,22 +24,6 @@ use common::{
 
 /// The time in which messages are counted by default.
 const USAGE_WINDOW: Duration = Duration::from_hours(24);
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/protocols").on(Method::GET, web::to(list)),
-        Resource::at("/api/v1/protocols")
-            .on(Method::GET, web::to(list))
-            .on(Method::POST, web::to(register)),
-        Resource::at("/api/v1/protocols/{name}").on(Method::GET, web::to(usage)),
-        Resource::at("/api/v1/protocols/{name}/transform").on(Method::POST, web::to(transform)),
-        Resource::at("/api/v1/protocols/{name}/{version}").on(Method::GET, web::to(show)),
-        Resource::at("/api/v1/protocols/{name}/{version}/lenses/{from}")
-            .on(Method::PUT, web::to(put_lens))
-            .on(Method::DELETE, web::to(remove_lens)),
-    ]
-}
 
 /// Selects protocols of the list.
 #[derive(Deserialize, IntoParams)]
@@ -82,29 +58,22 @@ pub struct Query {
 #[utoipa::path(get, path = "/api/v1/protocols", operation_id = "list_protocols", tag = "protocols", params(Query),
     responses((status = 200, description = "A page of the protocols", body = rest::protocols::Protocols),
 ))]
-pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
+pub async fn list(Caller(by): Caller, web::Query(query): web::Query<Query>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
-    let Query {
-        name,
-        version,
-        tags,
-        capability,
-        q,
-        include_schema,
-        limit,
-        cursor,
-    } = query.into_inner();
-    let query = DiscoverQuery {
-        name: name.map(|name| ProtocolName::parse(&name)).transpose()?,
-        version: version.map(|text| protocols::parse_requirement(&text)).transpose()?,
-        tags: listed(tags).collect(),
-        capability,
-        text: q.map(|text| parse_text(&text)).transpose()?,
-        limit: Some(parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?),
-        cursor,
+    let filter = DiscoverQuery {
+        name: query.name.map(|name| ProtocolName::parse(&name)).transpose()?,
+        version: query
+            .version
+            .map(|text| protocols::parse_requirement(&text))
+            .transpose()?,
+        tags: listed(query.tags).collect(),
+        capability: query.capability,
+        text: query.q.map(|text| parse_text(&text)).transpose()?,
+        limit: Some(parse_limit(query.limit, PAGE_LEN, PAGE_LEN_MAX)?),
+        cursor: query.cursor,
     };
-    let page = by.project.discover_protocols(&query)?;
-    ok_text(&by, protocols::page(&by.project, &page, include_schema))
+    let page = by.project.discover_protocols(&filter)?;
+    ok_text(&by, protocols::page(&by.project, &page, query.include_schema))
 }
 
 /// The same as `GET /api/v1/protocols`.
@@ -120,7 +89,7 @@ pub fn list_at_root() {}
     params(("name" = words::ProtocolName, Path), ("version" = rest::words::Version, Path)), responses(
     (status = 200, description = "The protocol", body = rest::protocols::Protocol),
 ))]
-pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<(String, String)>) -> ApiResult {
+pub async fn show(Caller(by): Caller, path: web::Path<(String, String)>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
     let (name, version) = path.into_inner();
     let found = by.project.look_up(move |project| project.protocol(&name, &version));
@@ -196,10 +165,9 @@ pub struct ProtocolMetadata {
     (status = 201, description = "The protocol is registered", body = rest::protocols::RegisteredProtocol,
         headers(("Location" = String, description = "The path of the protocol"))),
     (status = 200, description = "The identical protocol was registered before, or `dry_run` is set", body = rest::protocols::RegisteredProtocol),
-    (status = 409, description = "Another protocol has this name and version, or these versions have another lens",
-        body = ProblemBody, content_type = "application/problem+json"),
+    (status = 409, description = "Another protocol has this name and version, or these versions have another lens"),
 ))]
-pub async fn register(admin: Admin, Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResult {
+pub async fn register(admin: Admin, Caller(by): Caller, body: JsonArguments) -> ApiResult {
     by.check_scope(Scope::Member)?;
     let definition = protocols::parse_definition(body.arguments()?, None)?;
     let location = format!("/api/v1/protocols/{}/{}", definition.name, definition.version);
@@ -233,12 +201,10 @@ pub struct TransformPayload {
 #[utoipa::path(post, path = "/api/v1/protocols/{name}/transform", operation_id = "transform_payload", tag = "protocols",
     params(("name" = words::ProtocolName, Path)), request_body = TransformPayload, responses(
     (status = 200, description = "The payload in the other version", body = rest::protocols::TransformedPayload),
-    (status = 409, description = "No lenses lead to this version, or they do not transform this payload",
-        body = ProblemBody, content_type = "application/problem+json"),
+    (status = 409, description = "No lenses lead to this version, or they do not transform this payload"),
 ))]
 pub async fn transform(
     Caller(by): Caller,
-    _: NoQuery,
     name: web::Path<String>,
     body: JsonArguments,
     request: HttpRequest,
@@ -292,13 +258,11 @@ pub async fn usage(Caller(by): Caller, name: web::Path<String>, query: web::Quer
     (status = 201, description = "The lens is registered", body = rest::protocols::RegisteredLens),
     (status = 200, description = "The lens is replaced, or the identical one was registered before",
         body = rest::protocols::RegisteredLens),
-    (status = 409, description = "These versions have another lens, and `replace_lens` is not set", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 409, description = "These versions have another lens, and `replace_lens` is not set"),
 ))]
 pub async fn put_lens(
     admin: Admin,
     Caller(by): Caller,
-    _: NoQuery,
     path: web::Path<(String, String, String)>,
     body: JsonArguments,
 ) -> ApiResult {
@@ -320,12 +284,7 @@ pub async fn put_lens(
         ("from" = rest::words::Version, Path, description = "The lower version")), responses(
     (status = 204, description = "The lens is removed"),
 ))]
-pub async fn remove_lens(
-    admin: Admin,
-    Caller(by): Caller,
-    _: NoQuery,
-    path: web::Path<(String, String, String)>,
-) -> ApiResult {
+pub async fn remove_lens(admin: Admin, Caller(by): Caller, path: web::Path<(String, String, String)>) -> ApiResult {
     let (name, version, from) = path.into_inner();
     let from = protocols::parse_version_of("from", &from)?;
     admin.remove_lens(&by, name, version, from).await?;

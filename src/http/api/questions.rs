@@ -1,10 +1,8 @@
 //! `/api/v1/questions`: questions of agents to people. `answering` has what people do with them.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use actix_web::{
     HttpResponse,
-    http::{Method, StatusCode, header::LOCATION},
+    http::{StatusCode, header::LOCATION},
     web,
 };
 use actors::{
@@ -19,28 +17,14 @@ use super::{
     shown_question::{audited, parse_id, question_response},
 };
 use crate::http::{
-    extract::{Admin, ApiResult, Caller, JsonArguments, NoQuery, ok_text, parse_limit, parse_text},
+    extract::{Admin, ApiResult, Caller, JsonArguments, ok_text, parse_limit, parse_text},
     people::{NamedHuman, QuestionReader},
-    problem_body::ProblemBody,
-    resource::Resource,
 };
 use api::verbs::questions::{question_view, read_question};
 use common::json::page::JsonPage;
 
 const PAGE_LEN: usize = 100;
 const PAGE_LEN_MAX: usize = 1000;
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/api/v1/questions")
-            .on(Method::GET, web::to(list))
-            .on(Method::POST, web::to(ask)),
-        Resource::at("/api/v1/questions/{question_id}")
-            .on(Method::GET, web::to(show))
-            .on(Method::DELETE, web::to(remove)),
-    ]
-}
 
 /// Selects questions.
 #[derive(Deserialize, IntoParams)]
@@ -74,31 +58,23 @@ pub struct ListQuery {
     params(ListQuery, documented::HumanHeaders), responses(
     (status = 200, description = "A page of the questions", body = rest::questions::Questions),
 ))]
-pub async fn list(Caller(by): Caller, query: web::Query<ListQuery>, named: NamedHuman) -> ApiResult {
+pub async fn list(Caller(by): Caller, web::Query(query): web::Query<ListQuery>, named: NamedHuman) -> ApiResult {
     by.check_scope(Scope::Observer)?;
-    let ListQuery {
-        state,
-        to,
-        asker,
-        q,
-        limit,
-        cursor,
-    } = query.into_inner();
-    let state = state.as_deref().map(|text| {
+    let state = query.state.as_deref().map(|text| {
         let reason = "pending, answered, declined, expired, cancelled or all";
         StateFilter::parse(text).ok_or_else(|| BrokerError::invalid("state", reason))
     });
     let filter = QuestionFilter {
         state: state.transpose()?.unwrap_or_default(),
-        to,
-        asker,
-        text: q.map(|text| parse_text(&text)).transpose()?,
+        to: query.to,
+        asker: query.asker,
+        text: query.q.map(|text| parse_text(&text)).transpose()?,
     };
-    let after = cursor.map(|text| {
+    let after = query.cursor.map(|text| {
         QuestionCursor::parse(&text).ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))
     });
     let after = after.transpose()?;
-    let limit = parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?;
+    let limit = parse_limit(query.limit, PAGE_LEN, PAGE_LEN_MAX)?;
     let reader = named.reading(&by).await?;
     let page = by
         .project
@@ -116,7 +92,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<ListQuery>, named: Named
     (status = 200, description = "The question", body = rest::questions::Question,
         headers(("ETag" = String, description = "The revision, for If-Match"))),
 ))]
-pub async fn show(Caller(by): Caller, _: NoQuery, named: NamedHuman, path: web::Path<String>) -> ApiResult {
+pub async fn show(Caller(by): Caller, named: NamedHuman, path: web::Path<String>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
     let reader = named.reading(&by).await?;
     let (question, content) = by.project.question(parse_id(&path)?, &reader.reader()).await?;
@@ -131,10 +107,9 @@ pub async fn show(Caller(by): Caller, _: NoQuery, named: NamedHuman, path: web::
         headers(("Location" = String, description = "The path of the question"))),
     (status = 200, description = "The session asked with this idempotency key before: the earlier question",
         body = rest::questions::Question),
-    (status = 409, description = "The session was taken over", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 409, description = "The session was taken over"),
 ))]
-pub async fn ask(Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResult {
+pub async fn ask(Caller(by): Caller, body: JsonArguments) -> ApiResult {
     by.check_scope(Scope::Member)?;
     let mut arguments = body.arguments()?;
     let from = arguments.required_text("from")?.into_owned();
@@ -160,7 +135,7 @@ pub async fn ask(Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResu
 /// Forgets a question with its content and its drafts, open or closed. Requires the scope `admin`.
 #[utoipa::path(delete, path = "/api/v1/questions/{question_id}", operation_id = "remove_question", tag = "desk",
     params(documented::QuestionPath), responses((status = 204, description = "The question is forgotten")))]
-pub async fn remove(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn remove(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     let act = audited("question.remove", &path);
     let removed = match by.check_scope(Scope::Admin) {
         Ok(()) => by.project.remove_question(parse_id(&path)?).await,

@@ -1,10 +1,8 @@
 //! `/api/v1/sessions`: the sessions of a project.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
 use std::sync::Arc;
 
-use actix_web::{HttpRequest, http::Method, web};
+use actix_web::{HttpRequest, web};
 use actors::{
     model::{ProtocolName, Scope},
     project::SessionQuery,
@@ -15,26 +13,14 @@ use utoipa::IntoParams;
 
 use super::session_order;
 use crate::http::{
-    extract::{Admin, ApiResult, Caller, NoQuery, ok, ok_text, parse_limit, parse_text},
+    extract::{Admin, ApiResult, Caller, ok, ok_text, parse_limit, parse_text},
     replicas,
-    resource::Resource,
 };
 use api::verbs::sessions::{self, PAGE_LEN, PAGE_LEN_MAX, session_view};
 use common::json::write_json;
 
 /// Bytes of the answer of another replica to a disconnection.
 const ANSWER_BYTES_MAX: usize = 4096;
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/sessions").on(Method::GET, web::to(list)),
-        Resource::at("/api/v1/sessions").on(Method::GET, web::to(list)),
-        Resource::at("/api/v1/sessions/{session_id}")
-            .on(Method::GET, web::to(show))
-            .on(Method::DELETE, web::to(end)),
-    ]
-}
 
 /// Selects sessions of the list.
 #[derive(Deserialize, IntoParams)]
@@ -77,33 +63,31 @@ pub struct Query {
 #[utoipa::path(get, path = "/api/v1/sessions", operation_id = "list_sessions", tag = "sessions", params(Query),
     responses((status = 200, description = "A page of the sessions", body = rest::sessions::Sessions),
 ))]
-pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
+pub async fn list(Caller(by): Caller, web::Query(query): web::Query<Query>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
-    let Query {
-        status,
-        protocol,
-        feature,
-        q,
-        sort,
-        order,
-        include_capabilities,
-        limit,
-        cursor,
-    } = query.into_inner();
-    let query = SessionQuery {
-        status: sessions::parse_status(status.as_deref())?,
-        protocol: protocol.map(|name| ProtocolName::parse(&name)).transpose()?,
-        feature,
-        text: q.map(|text| parse_text(&text)).transpose()?,
-        limit: parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?,
+    let filter = SessionQuery {
+        status: sessions::parse_status(query.status.as_deref())?,
+        protocol: query.protocol.map(|name| ProtocolName::parse(&name)).transpose()?,
+        feature: query.feature,
+        text: query.q.map(|text| parse_text(&text)).transpose()?,
+        limit: parse_limit(query.limit, PAGE_LEN, PAGE_LEN_MAX)?,
         after: None,
     };
-    let order = session_order::parse(sort.as_deref(), order.as_deref())?;
-    let after = cursor
+    let order = session_order::parse(query.sort.as_deref(), query.order.as_deref())?;
+    let after = query
+        .cursor
         .map(|text| session_order::parse_cursor(&text, order))
         .transpose()?;
     let cursor = |place: &_| session_order::cursor(order, place);
-    let page = sessions::sorted_list(&by.project, &query, order, after.as_ref(), include_capabilities, cursor).await;
+    let page = sessions::sorted_list(
+        &by.project,
+        &filter,
+        order,
+        after.as_ref(),
+        query.include_capabilities,
+        cursor,
+    )
+    .await;
     ok_text(&by, page)
 }
 
@@ -119,7 +103,7 @@ pub fn list_at_root() {}
     params(("session_id" = String, Path, description = "Id or name")), responses(
     (status = 200, description = "The session with what it declares", body = rest::sessions::Session),
 ))]
-pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+pub async fn show(Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
     let member = by.project.resolve(&path).answer().await?;
     by.project.refresh_waiting(&[Arc::clone(&member)]).await;

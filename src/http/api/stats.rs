@@ -1,8 +1,6 @@
 //! `/api/v1/stats`: the present figures of a project or of the broker, and the series of the last hour.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
-use actix_web::{HttpRequest, http::Method, web};
+use actix_web::{HttpRequest, web};
 use actors::model::{BrokerError, Scope};
 use rest::{series::STEP_SECONDS, stats::Stats};
 use serde::Deserialize;
@@ -12,17 +10,11 @@ use crate::http::{
     extract::{ApiResult, Caller, ok, parse_seconds},
     health::storage_condition,
     replicas,
-    resource::Resource,
     state::StateData,
 };
 
 /// Bytes of the answer of another replica: an hour of points of every figure is about 50 KiB.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![Resource::at("/api/v1/stats").on(Method::GET, web::to(show))]
-}
 
 /// Selects figures.
 #[derive(Deserialize, IntoParams)]
@@ -48,18 +40,21 @@ pub struct Query {
 #[utoipa::path(get, path = "/api/v1/stats", operation_id = "get_stats", tag = "broker", params(Query), responses(
     (status = 200, description = "The figures", body = Stats),
 ))]
-pub async fn show(state: StateData, Caller(by): Caller, query: web::Query<Query>, request: HttpRequest) -> ApiResult {
-    let Query {
-        all_projects,
-        window,
-        step,
-        replica,
-    } = query.into_inner();
-    by.check_scope(if all_projects { Scope::Operator } else { Scope::Observer })?;
-    let is_self_only = replicas::is_self_only(replica.as_deref())?;
-    let series = parse_series(window.as_deref(), step.as_deref())?;
+pub async fn show(
+    state: StateData,
+    Caller(by): Caller,
+    web::Query(query): web::Query<Query>,
+    request: HttpRequest,
+) -> ApiResult {
+    by.check_scope(if query.all_projects {
+        Scope::Operator
+    } else {
+        Scope::Observer
+    })?;
+    let is_self_only = replicas::is_self_only(query.replica.as_deref())?;
+    let series = parse_series(query.window.as_deref(), query.step.as_deref())?;
     let metrics = &state.ready()?.metrics;
-    let project = (!all_projects).then_some(&by.project);
+    let project = (!query.all_projects).then_some(&by.project);
     let mut answer = Stats {
         health: Some(storage_condition(&state)),
         version: env!("CARGO_PKG_VERSION").to_owned(),

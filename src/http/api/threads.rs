@@ -1,8 +1,6 @@
 //! `/api/v1/threads`: the messages of each thread id, or else correlation id.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
-use actix_web::{http::Method, web};
+use actix_web::web;
 use actors::{
     clock::rfc3339_text,
     model::{BrokerError, Scope},
@@ -14,20 +12,12 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{history::reads_texts, parties::PartyView};
-use crate::http::{
-    extract::{ApiResult, Caller, ok_text, parse_limit},
-    resource::Resource,
-};
+use crate::http::extract::{ApiResult, Caller, ok_text, parse_limit};
 use api::verbs::{arguments::parse_time, history::Excerpts};
 use common::json::page::JsonPage;
 
 const PAGE_LEN: usize = 50;
 const PAGE_LEN_MAX: usize = 200;
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![Resource::at("/api/v1/threads").on(Method::GET, web::to(list))]
-}
 
 /// Selects threads.
 #[derive(Deserialize, IntoParams)]
@@ -102,22 +92,16 @@ pub struct Threads<'a> {
 #[utoipa::path(get, path = "/api/v1/threads", operation_id = "list_threads", tag = "messages", params(Query), responses(
     (status = 200, description = "A page of the threads", body = Threads),
 ))]
-pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
+pub async fn list(Caller(by): Caller, web::Query(query): web::Query<Query>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
-    let Query {
-        since,
-        include,
-        limit,
-        cursor,
-    } = query.into_inner();
-    let with_excerpts = match include.as_deref() {
+    let with_excerpts = match query.include.as_deref() {
         None => false,
         Some("excerpt") => reads_texts(&by),
         Some(_) => return Err(BrokerError::invalid("include", "excerpt, or absent").into()),
     };
-    let since_ms = since.map(|text| parse_time("since", &text)).transpose()?;
-    let limit = parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?;
-    let cursor = match cursor {
+    let since_ms = query.since.map(|text| parse_time("since", &text)).transpose()?;
+    let limit = parse_limit(query.limit, PAGE_LEN, PAGE_LEN_MAX)?;
+    let cursor = match query.cursor {
         Some(text) => parse_cursor(&text)?,
         None => ThreadCursor::NEWEST,
     };

@@ -1,8 +1,6 @@
 //! `/api/v1/tree`: the actors of the broker.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
-use actix_web::{HttpRequest, http::Method, web};
+use actix_web::{HttpRequest, web};
 use actors::model::{BrokerError, ReplicaId, Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -11,17 +9,11 @@ use utoipa::{IntoParams, ToSchema};
 use crate::http::{
     extract::{ApiResult, Caller, ok},
     replicas,
-    resource::Resource,
     state::StateData,
 };
 
 /// Bytes of the tree of one replica: about 100,000 actors.
 const TREE_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![Resource::at("/api/v1/tree").on(Method::GET, web::to(tree))]
-}
 
 /// An actor of the broker with its children.
 #[allow(dead_code, reason = "schema of the output of Node")]

@@ -1,8 +1,6 @@
 //! `/api/v1/yaps`: remarks of agents to the people who watch them.
 
-#![allow(unused_qualifications, reason = "what utoipa writes")]
-
-use actix_web::{HttpResponse, http::Method, web};
+use actix_web::{HttpResponse, web};
 use actors::{
     desk::NewYap,
     model::{BrokerError, Scope, YAP_CHARACTERS_MAX},
@@ -12,11 +10,7 @@ use serde_json::json;
 use utoipa::IntoParams;
 
 use super::{desk_requests as documented, messages};
-use crate::http::{
-    extract::{ApiResult, Caller, NoQuery, ShortJsonArguments, ok_text, parse_limit},
-    problem_body::ProblemBody,
-    resource::Resource,
-};
+use crate::http::extract::{ApiResult, Caller, ShortJsonArguments, ok_text, parse_limit};
 use api::verbs::{arguments::parse_time, desk::yap_view};
 use common::json::page::JsonPage;
 
@@ -26,15 +20,6 @@ const PAGE_LEN_MAX: usize = 1000;
 const SEQ_MAX: u64 = (1 << 53) - 1;
 /// Bytes of the JSON of a message: each character may be an escape of a surrogate pair.
 const MESSAGE_JSON_MAX: usize = YAP_CHARACTERS_MAX * 12 + 2;
-
-/// The resources of this file.
-pub fn resources() -> Vec<Resource> {
-    vec![
-        Resource::at("/api/v1/yaps")
-            .on(Method::GET, web::to(list))
-            .on(Method::POST, web::to(yap)),
-    ]
-}
 
 /// Selects yaps.
 #[derive(Deserialize, IntoParams)]
@@ -74,10 +59,9 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
 #[utoipa::path(post, path = "/api/v1/yaps", operation_id = "yap", tag = "desk", request_body = documented::PostYap,
     responses(
     (status = 201, description = "The yap is kept", body = rest::desk::YapAccepted),
-    (status = 409, description = "The session was taken over", body = ProblemBody,
-        content_type = "application/problem+json"),
+    (status = 409, description = "The session was taken over"),
 ))]
-pub async fn yap(Caller(by): Caller, _: NoQuery, body: ShortJsonArguments) -> ApiResult {
+pub async fn yap(Caller(by): Caller, body: ShortJsonArguments) -> ApiResult {
     by.check_scope(Scope::Member)?;
     let mut arguments = body.arguments()?;
     let from = arguments.required_text("from")?.into_owned();
