@@ -40,8 +40,9 @@ pub struct Envelope<M> {
     _slot: MailboxSlot,
 }
 
-impl<M: Message> Message for Envelope<M> {
-    type Result = M::Result;
+/// A command that has an answer carries where to send it: see [`Address::request`].
+impl<M: 'static> Message for Envelope<M> {
+    type Result = ();
 }
 
 /// Counts one command of a mailbox until it is dropped.
@@ -78,7 +79,7 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
     pub fn tell<M>(&self, message: M) -> Result<(), BrokerError>
     where
         A: Handler<Envelope<M>>,
-        M: Message<Result = ()> + Send + 'static,
+        M: Send + 'static,
     {
         let slot = self.reserve_slot()?;
         self.addr
@@ -92,7 +93,7 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
     pub fn report<M>(&self, fact: M)
     where
         A: Handler<Envelope<M>>,
-        M: Message<Result = ()> + Send + 'static,
+        M: Send + 'static,
     {
         let (slot, _) = self.take_slot();
         self.addr.do_send(Envelope {
@@ -101,25 +102,8 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
         });
     }
 
-    /// Puts a command into the mailbox and waits for the return value of its handler.
-    ///
-    /// # Errors
-    /// `unavailable` as for [`Address::tell`], and when the actor panics while it handles the command.
-    pub async fn ask<M>(&self, message: M) -> Result<M::Result, BrokerError>
-    where
-        A: Handler<Envelope<M>>,
-        M: Message + Send + 'static,
-        M::Result: Send,
-    {
-        let slot = self.reserve_slot()?;
-        self.addr
-            .send(Envelope { message, _slot: slot })
-            .await
-            .map_err(|_| BrokerError::unavailable())
-    }
-
-    /// Puts a command into the mailbox that carries where to send the reply, and waits for the reply. Unlike
-    /// [`Address::ask`] the actor may reply after its handler has returned.
+    /// Puts a command into the mailbox that carries where to send the reply, and waits for the reply. The
+    /// actor may reply after its handler has returned.
     ///
     /// # Errors
     /// The error that the actor replies; `unavailable` as for [`Address::tell`], and when the actor drops the command
@@ -130,7 +114,7 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
     ) -> Result<T, BrokerError>
     where
         A: Handler<Envelope<M>>,
-        M: Message<Result = ()> + Send + 'static,
+        M: Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         self.tell(command(reply))?;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use actix::Message;
 use tokio::sync::oneshot;
 
 use crate::model::{BrokerError, ProjectId, ProjectRecord};
@@ -11,43 +10,31 @@ use crate::model::{BrokerError, ProjectId, ProjectRecord};
 pub(super) type Reply = oneshot::Sender<Result<Arc<ProjectRecord>, BrokerError>>;
 
 /// A project cannot continue: its actor, its registry or its router panicked too often.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct ProjectFailed {
     pub project: ProjectId,
 }
 
 /// The store lost data of this project: what this process knows about it is void.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct StoreRolledBack {
     pub project: ProjectId,
 }
 
 /// The record of a project has this revision: another replica changed it.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct RecordChanged {
     pub project: ProjectId,
     pub revision: u64,
 }
 
 /// Changes of records may have been missed, of this project or of all: reads them again.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct ReloadRecords(pub Option<ProjectId>);
 
 /// Creates a project.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct CreateProject {
     pub record: ProjectRecord,
     pub reply: Reply,
 }
 
 /// Changes the record of a project.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct UpdateProject {
     pub project: ProjectId,
     pub update: RecordUpdate,
@@ -56,8 +43,6 @@ pub(super) struct UpdateProject {
 
 /// Makes the actor panic. Compiled in for tests only.
 #[cfg(feature = "faults")]
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct Panic;
 
 /// A change of a record. It is applied again to a newer record when another replica changed the record first.

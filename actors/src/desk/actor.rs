@@ -5,9 +5,9 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Supervised, fut::wrap_future};
 #[cfg(feature = "faults")]
-use actix::{Handler, Message};
+use actix::Handler;
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Supervised, fut::wrap_future};
 use futures_util::{StreamExt, stream};
 use tokio::time::timeout;
 
@@ -93,8 +93,6 @@ impl Supervised for Desk {
 
 /// Makes the actor panic. For tests only.
 #[cfg(feature = "faults")]
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct PanicDesk;
 
 #[cfg(feature = "faults")]

@@ -7,9 +7,7 @@ use std::{
     time::Duration,
 };
 
-use actix::{
-    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Supervised, fut::wrap_future,
-};
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Supervised, fut::wrap_future};
 use tokio::sync::{oneshot, watch};
 
 use super::{
@@ -132,26 +130,18 @@ impl GatewayHandle {
 }
 
 /// Reads the added backends from the store.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct LoadAdded {
     /// Gets a message when they are served; dropped when the store fails.
     pub done: Option<oneshot::Sender<()>>,
 }
 
 /// What a backend offers, or its state, may have changed.
-#[derive(Message)]
-#[rtype(result = "()")]
 struct BackendChanged;
 
 /// The actor of a backend has panicked too often.
-#[derive(Message)]
-#[rtype(result = "()")]
 struct BackendDown(BackendName);
 
 /// The project has ended.
-#[derive(Message)]
-#[rtype(result = "()")]
 struct Close;
 
 impl Gateway {
@@ -488,8 +478,6 @@ impl GatewayHandle {
 
 /// Makes this actor, or that of a backend, panic. For tests only.
 #[cfg(feature = "faults")]
-#[derive(Message)]
-#[rtype(result = "()")]
 struct PanicIn(Option<String>);
 
 #[cfg(feature = "faults")]

@@ -18,8 +18,7 @@ use std::{
 };
 
 use actix::{
-    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised,
-    fut::wrap_future,
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle, Supervised, fut::wrap_future,
 };
 use futures_util::future::join_all;
 use tokio::time::timeout;
@@ -93,24 +92,16 @@ struct Launched {
 }
 
 /// What a caller, an operator or the pool wants.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct Ordered(pub BackendOrder);
 
 /// The configuration has changed.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct Reconfigure(pub Arc<BackendConfig>);
 
 /// The backend is no longer in the configuration.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct Remove;
 
 /// Makes the actor panic. For tests only.
 #[cfg(feature = "faults")]
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct PanicBackend;
 
 impl Backend {

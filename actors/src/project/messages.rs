@@ -1,6 +1,5 @@
 //! The commands and facts that the actor of a project takes.
 
-use actix::Message;
 use tokio::sync::oneshot;
 
 use super::registration::{Registered, Registration};
@@ -11,32 +10,24 @@ use crate::{
 };
 
 /// Registers a session.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct Register {
     pub registration: Registration,
     pub reply: oneshot::Sender<Result<Registered, BrokerError>>,
 }
 
 /// Ends a session for good. The answer is the number of its messages that became dead letters.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct ForgetSession {
     pub session: SessionId,
     pub reply: oneshot::Sender<Result<usize, BrokerError>>,
 }
 
 /// Updates the directory from the store after missed membership changes.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct RefreshDirectory {
     /// Gets a message when the directory is current; dropped when the store fails.
     pub done: oneshot::Sender<()>,
 }
 
 /// Applies a frame of the bridge.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct ApplyFrame {
     pub frame: Frame,
     /// This replica published the frame.
@@ -46,30 +37,22 @@ pub(super) struct ApplyFrame {
 }
 
 /// Requests a resync.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct RequestResync {
     /// As in [`RefreshDirectory`].
     pub done: Option<oneshot::Sender<()>>,
 }
 
 /// Keeps the last signs of life of the sessions, because the broker ends: from then on no other is kept.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct KeepHeartbeats {
     pub reply: oneshot::Sender<Result<(), BrokerError>>,
 }
 
 /// Closes the project: its sessions end, then the actor, then `done` gets a message.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct CloseProject {
     pub done: oneshot::Sender<()>,
 }
 
 /// A child panicked too often and was given up.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(super) struct ChildDown {
     pub child: Child,
 }
@@ -85,6 +68,4 @@ pub(super) enum Child {
 
 /// Makes the actor panic. Compiled in for tests only.
 #[cfg(feature = "faults")]
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct Panic;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use actix::Message;
 use tokio::sync::{oneshot, watch};
 
 use super::AcceptSpans;
@@ -16,8 +15,6 @@ use crate::{
 
 /// Messages to accept, in this order. The answers, one for each, come together once the nudged recipients have taken
 /// what they can take at once.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct Route {
     pub submissions: Vec<Submission>,
     /// When they were submitted, on the fine clock.
@@ -78,6 +75,4 @@ impl Routed {
 
 /// Makes the actor panic. Compiled in for tests only.
 #[cfg(feature = "faults")]
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct PanicRouter;

@@ -15,9 +15,7 @@ mod waking;
 
 use std::{sync::Arc, time::Duration};
 
-use actix::{
-    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Message, SpawnHandle, Supervised, fut::wrap_future,
-};
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, SpawnHandle, Supervised, fut::wrap_future};
 use tokio::sync::oneshot;
 
 use caller::Caller;
@@ -91,8 +89,7 @@ pub struct Session {
 }
 
 /// Fact for the parent: the session has ended, and its actor with it.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
+#[derive(Debug)]
 pub struct SessionEnded {
     pub session: SessionId,
 }

@@ -2,7 +2,6 @@
 
 use std::{any::Any, sync::Arc};
 
-use actix::Message;
 use tokio::sync::oneshot;
 
 use super::{CloseReason, Connection, PushMode, ReadAt, ReadBudget, ReceiveCall};
@@ -15,8 +14,6 @@ use crate::{
 };
 
 /// Wakes the session: there may be new messages in its inbox.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct Nudge {
     /// Held until the session has done what it can at once. When the last clone is dropped, the sender gets its answer.
     pub barrier: Option<Arc<dyn Any + Send + Sync>>,
@@ -26,8 +23,6 @@ pub struct Nudge {
 /// released. Nothing is pushed to the new one before [`Subscribe`].
 ///
 /// A connection in a command that is dropped with the mailbox of an actor that was given up is closed.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct Attach {
     /// The live connection from now on; None for a caller without a lasting one.
     pub connection: Option<Arc<dyn Connection>>,
@@ -57,15 +52,11 @@ fn close_undelivered(connection: &mut Option<Arc<dyn Connection>>) {
 }
 
 /// The connection has closed. What it had in flight is released.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct Detach {
     pub connection: ConnectionId,
 }
 
 /// What the live connection is sent without asking. Replaces what it subscribed to before.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct Subscribe {
     pub connection: ConnectionId,
     /// Whether it is notified of changes of the inbox.
@@ -76,8 +67,6 @@ pub struct Subscribe {
 
 /// Adds a watcher: a connection in addition to the live one that is notified of changes of the inbox until [`Unwatch`]. Beyond
 /// 32 the oldest watcher is closed.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct Watch {
     /// None once the actor has taken it.
     pub connection: Option<Arc<dyn Connection>>,
@@ -90,30 +79,22 @@ impl Drop for Watch {
 }
 
 /// Removes a watcher.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct Unwatch {
     pub connection: ConnectionId,
 }
 
 /// The connection has written these messages to its socket.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct MessagesWritten {
     pub connection: ConnectionId,
     pub messages: Vec<MessageId>,
 }
 
 /// The connection may have bytes to reserve again.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct Writable {
     pub connection: ConnectionId,
 }
 
 /// Acknowledges messages.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct AcknowledgeMessages {
     pub which: Acknowledge,
     /// None: the caller does not wait for the answer.
@@ -122,8 +103,6 @@ pub struct AcknowledgeMessages {
 
 /// Takes messages out of the inbox, and waits for the first one if there is none. A caller stops waiting by dropping the
 /// other end of `reply`; what it would have been given stays in the inbox.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct ReceiveMessages {
     pub call: ReceiveCall,
     /// Messages to return at most.
@@ -155,15 +134,11 @@ pub enum ReceiveOutcome {
 }
 
 /// The caller has cancelled a call of `receive_messages`: what it returned and was not acknowledged is released.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct CancelReceive {
     pub call: ReceiveCall,
 }
 
 /// The answer of a call is written: its caller may send the next call to another replica.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct AnswerWritten {
     pub call: ReceiveCall,
 }
@@ -189,8 +164,6 @@ pub struct ReceivedMessages {
 }
 
 /// The front of the agent has tried to wake it.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct WakeAnswered {
     pub connection: ConnectionId,
     /// [`Wake::number`].
@@ -201,8 +174,6 @@ pub struct WakeAnswered {
 }
 
 /// A hook of the agent's client waits for a wake. It takes the place of one that waited before.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct AwaitMail {
     /// The hook leaves by dropping the other end, and by [`HookLeft`].
     pub reply: oneshot::Sender<MailAnswer>,
@@ -218,71 +189,50 @@ pub enum MailAnswer {
 }
 
 /// A hook that waited has dropped its end of the reply.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct HookLeft;
 
 /// Asks for the waiting messages of the inbox.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct PeekMail {
     pub reply: oneshot::Sender<Result<MailSummary, BrokerError>>,
 }
 
 /// The session leaves: it is disconnected, and keeps its name and its inbox. Answers with the number of messages that
 /// wait.
-#[derive(Message)]
-#[rtype(result = "usize")]
 pub struct Disconnect {
     /// Closes the live connection for this reason. None: the caller leaves, and its connection stays open.
     pub closes: Option<CloseReason>,
+    pub reply: oneshot::Sender<Result<usize, BrokerError>>,
 }
 
 /// Another replica has claimed the session at this epoch.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct Superseded {
     pub epoch: u64,
 }
 
 /// Another caller has registered the session, at another replica: calls of an older incarnation are refused.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct Fence {
     pub incarnation: u32,
 }
 
 /// This replica may have missed events of others: the session checks its claim and looks into its inbox.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct ResyncSession;
 
 /// Another replica has ended the session: the store has removed it. The actor ends.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct SessionRemoved;
 
 /// Ends the actor and closes its connections for this reason. The session continues: its inbox is for the next actor.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct KillSession {
     pub why: CloseReason,
 }
 
 /// Ends the session. The messages in its inbox become dead letters of this reason.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct EndSession {
     pub reason: DeadLetterReason,
 }
 
 /// Messages that the store has leased to this session by push.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct DeliverPushed(pub PushedDelivery);
 
 /// Makes the actor panic. Compiled in for tests only.
 #[cfg(feature = "faults")]
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct PanicSession;

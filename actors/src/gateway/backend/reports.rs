@@ -3,16 +3,12 @@
 
 use std::sync::Arc;
 
-use actix::Message;
-
 use crate::{
     gateway::launch::{InstanceEvent, ReadLists, Report},
     locked::Locked,
 };
 
 /// What an instance has reported.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(in crate::gateway) struct Reported {
     /// The number of the instance.
     pub instance: u64,

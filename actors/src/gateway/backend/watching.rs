@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use actix::{Context, Handler, Message};
+use actix::{Context, Handler};
 
 use super::Backend;
 use crate::{gateway::counters::StartReason, supervise::Envelope};
 
 /// The files of the program have changed.
-#[derive(Message)]
-#[rtype(result = "()")]
 struct FilesChanged;
 
 impl Backend {

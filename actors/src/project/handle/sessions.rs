@@ -184,7 +184,7 @@ impl ProjectHandle {
     /// # Errors
     /// `unavailable` when the session's mailbox is full or its actor has ended.
     pub async fn disconnect(&self, member: &Member) -> Result<usize, BrokerError> {
-        member.address.ask(Disconnect { closes: None }).await
+        member.address.request(|reply| Disconnect { closes: None, reply }).await
     }
 
     /// As [`Self::disconnect`], by an administrator: the live connection is closed if it is at this replica. Returns
@@ -195,7 +195,7 @@ impl ProjectHandle {
     pub async fn close_connection(&self, member: &Member) -> Result<(bool, usize), BrokerError> {
         let was_connected = member.shared.is_connected();
         let closes = Some(CloseReason::Disconnected);
-        let waiting = member.address.ask(Disconnect { closes }).await?;
+        let waiting = member.address.request(|reply| Disconnect { closes, reply }).await?;
         Ok((was_connected, waiting))
     }
 

@@ -180,9 +180,9 @@ impl Handler<Envelope<AcknowledgeMessages>> for Session {
 }
 
 impl Handler<Envelope<Disconnect>> for Session {
-    type Result = usize;
+    type Result = ();
 
-    fn handle(&mut self, Envelope { message, .. }: Envelope<Disconnect>, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Disconnect>, ctx: &mut Context<Self>) {
         self.end_waiting(ctx);
         self.shared.leave(now());
         if let Some(connection) = self.state.connection() {
@@ -194,7 +194,7 @@ impl Handler<Envelope<Disconnect>> for Session {
             self.apply(Event::Detached { connection }, ctx);
         }
         self.tick(ctx);
-        self.state.depth().waiting
+        let _ = message.reply.send(Ok(self.state.depth().waiting));
     }
 }
 
