@@ -39,6 +39,9 @@
 //!
 //! `tests/architecture` of the workspace holds which module may import which.
 
+#[macro_use]
+mod words;
+
 pub mod backoff;
 pub mod bridge;
 pub mod broker;

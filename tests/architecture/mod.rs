@@ -62,6 +62,7 @@ const LENS: Layers = &[
 ];
 
 const ACTORS: Layers = &[
+    ("words", &[]),
     ("faults", &[]),
     ("backoff", &[]),
     ("locked", &[]),

@@ -36,30 +36,17 @@ pub enum DeskEvent {
     Missed(u64),
 }
 
-/// Whether a person is at a console.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
-#[schema(rename_all = "lowercase")]
-pub enum Presence {
-    /// The person did something in the last 5 minutes.
-    Present,
-    /// The console is connected.
-    Idle,
-    /// The person chose it.
-    Away,
-}
-
-impl Presence {
-    /// All values.
-    pub const ALL: [Self; 3] = [Self::Present, Self::Idle, Self::Away];
-
-    /// The name in the contract.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Present => "present",
-            Self::Idle => "idle",
-            Self::Away => "away",
-        }
+words! {
+    /// Whether a person is at a console.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
+    #[schema(rename_all = "lowercase")]
+    pub enum Presence {
+        /// The person did something in the last 5 minutes.
+        Present = "present",
+        /// The console is connected.
+        Idle = "idle",
+        /// The person chose it.
+        Away = "away",
     }
 }
 

@@ -55,49 +55,20 @@ pub struct QuestionFilter {
     pub text: Option<String>,
 }
 
-/// Questions in which states a list has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StateFilter {
-    /// Open: the most urgent first, then the oldest.
-    #[default]
-    Pending,
-    /// The others: the newest first.
-    Answered,
-    Declined,
-    Expired,
-    Cancelled,
-    /// Open and closed.
-    All,
-}
-
-impl StateFilter {
-    /// All values.
-    pub const ALL: [Self; 6] = [
-        Self::Pending,
-        Self::Answered,
-        Self::Declined,
-        Self::Expired,
-        Self::Cancelled,
-        Self::All,
-    ];
-
-    /// The name in the contract.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Answered => "answered",
-            Self::Declined => "declined",
-            Self::Expired => "expired",
-            Self::Cancelled => "cancelled",
-            Self::All => "all",
-        }
-    }
-
-    /// The filter with this name.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|filter| filter.as_str() == text)
+words! {
+    /// Questions in which states a list has.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum StateFilter {
+        /// Open: the most urgent first, then the oldest.
+        #[default]
+        Pending = "pending",
+        /// The others: the newest first.
+        Answered = "answered",
+        Declined = "declined",
+        Expired = "expired",
+        Cancelled = "cancelled",
+        /// Open and closed.
+        All = "all",
     }
 }
 
@@ -135,7 +106,7 @@ impl QuestionCursor {
     pub fn parse(text: &str) -> Option<Self> {
         let (urgency, id) = text.split_once('.')?;
         Some(Self {
-            urgency: Urgency::ALL.into_iter().find(|known| known.as_str() == urgency)?,
+            urgency: Urgency::parse(urgency)?,
             id: QuestionId::parse(id)?,
         })
     }

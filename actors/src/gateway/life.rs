@@ -20,42 +20,27 @@ const CRASH_WINDOW: Duration = Duration::from_secs(600);
 /// How long a failed backend rests before it is tried again.
 const FAILED_RETRY: Duration = Duration::from_secs(300);
 
-/// What a backend is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BackendState {
-    /// It does not run, and is started by the first call.
-    Idle,
-    /// It was started and has not answered yet.
-    Starting,
-    /// It takes calls.
-    Ready,
-    /// It takes calls, and another instance is being started that will take its place.
-    Replacing,
-    /// It has ended, and is started again after a pause.
-    Backoff,
-    /// It cannot be started, or ends again and again.
-    Failed,
-    /// The configuration or an operator has switched it off.
-    Disabled,
-    /// It is being ended.
-    Stopping,
-}
-
-impl BackendState {
-    /// The name of the state.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Starting => "starting",
-            Self::Ready => "ready",
-            Self::Replacing => "handover",
-            Self::Backoff => "backoff",
-            Self::Failed => "failed",
-            Self::Disabled => "disabled",
-            Self::Stopping => "stopping",
-        }
+words! {
+    /// What a backend is doing.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum BackendState {
+        /// It does not run, and is started by the first call.
+        Idle = "idle",
+        /// It was started and has not answered yet.
+        Starting = "starting",
+        /// It takes calls.
+        Ready = "ready",
+        /// It takes calls, and another instance is being started that will take its place.
+        Replacing = "handover",
+        /// It has ended, and is started again after a pause.
+        Backoff = "backoff",
+        /// It cannot be started, or ends again and again.
+        Failed = "failed",
+        /// The configuration or an operator has switched it off.
+        Disabled = "disabled",
+        /// It is being ended.
+        Stopping = "stopping",
     }
 }
 

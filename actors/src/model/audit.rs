@@ -29,24 +29,15 @@ pub struct AuditEntry {
     pub code: Option<String>,
 }
 
-/// Whether an action was done or refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AuditOutcome {
-    /// The action was done.
-    Done,
-    /// The action was refused.
-    Refused,
-}
-
-impl AuditOutcome {
-    /// The stored name.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Refused => "refused",
-        }
+words! {
+    /// Whether an action was done or refused.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum AuditOutcome {
+        /// The action was done.
+        Done = "done",
+        /// The action was refused.
+        Refused = "refused",
     }
 }
 

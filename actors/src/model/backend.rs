@@ -117,24 +117,15 @@ pub enum StartChoice {
     Eager,
 }
 
-/// Where a backend is described.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BackendOrigin {
-    /// In the configuration file.
-    #[default]
-    File,
-    /// In the storage: an administrator has added it.
-    Added,
-}
-
-impl BackendOrigin {
-    /// The name in answers.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::File => "file",
-            Self::Added => "added",
-        }
+words! {
+    /// Where a backend is described.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum BackendOrigin {
+        /// In the configuration file.
+        #[default]
+        File = "file",
+        /// In the storage: an administrator has added it.
+        Added = "added",
     }
 }
 

@@ -1,30 +1,21 @@
 //! The bounds on the messages that a store keeps, and the error that names the bound that was reached.
 
-/// A bound on the messages that a store keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Budget {
-    /// Messages that wait for one session or are leased to it.
-    QueueMessages,
-    /// Bytes of the messages that wait for one session or are leased to it.
-    QueueBytes,
-    /// Bytes of all messages of a project that wait or are leased.
-    ProjectBytes,
-    /// Bytes of the messages of all projects, where they share the memory of the broker.
-    BrokerBytes,
+words! {
+    /// A bound on the messages that a store keeps.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Budget {
+        /// Messages that wait for one session or are leased to it.
+        QueueMessages = "queue_messages",
+        /// Bytes of the messages that wait for one session or are leased to it.
+        QueueBytes = "queue_bytes",
+        /// Bytes of all messages of a project that wait or are leased.
+        ProjectBytes = "project_bytes",
+        /// Bytes of the messages of all projects, where they share the memory of the broker.
+        BrokerBytes = "broker_bytes",
+    }
 }
 
 impl Budget {
-    /// The name in error details.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::QueueMessages => "queue_messages",
-            Self::QueueBytes => "queue_bytes",
-            Self::ProjectBytes => "project_bytes",
-            Self::BrokerBytes => "broker_bytes",
-        }
-    }
-
     /// The unit of the limit.
     #[must_use]
     pub const fn unit(self) -> &'static str {

@@ -164,37 +164,26 @@ fn closed_text(state: &str, by: Option<&str>) -> String {
     )
 }
 
-/// What too many questions or yaps fill.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuestionBudget {
-    /// The open questions of one session.
-    Session,
-    /// The open questions of the project.
-    Project,
-    /// The bytes of the open questions of the project.
-    Bytes,
-    /// The bytes of the open questions of one session.
-    SessionBytes,
-    /// The drafts of one question.
-    Drafts,
-    /// The yaps of the project that wait for their place in the order.
-    Yaps,
+words! {
+    /// What too many questions or yaps fill.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum QuestionBudget {
+        /// The open questions of one session.
+        Session = "session_questions",
+        /// The open questions of the project.
+        Project = "project_questions",
+        /// The bytes of the open questions of the project.
+        Bytes = "question_bytes",
+        /// The bytes of the open questions of one session.
+        SessionBytes = "session_question_bytes",
+        /// The drafts of one question.
+        Drafts = "drafts",
+        /// The yaps of the project that wait for their place in the order.
+        Yaps = "held_yaps",
+    }
 }
 
 impl QuestionBudget {
-    /// The name in error details.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Session => "session_questions",
-            Self::Project => "project_questions",
-            Self::Bytes => "question_bytes",
-            Self::SessionBytes => "session_question_bytes",
-            Self::Drafts => "drafts",
-            Self::Yaps => "held_yaps",
-        }
-    }
-
     /// The unit of the limit.
     #[must_use]
     pub const fn unit(self) -> &'static str {

@@ -19,37 +19,22 @@ pub use human::KeyHuman;
 
 use super::{BrokerError, ProjectId, ToolSet};
 
-/// What a caller may do; each scope includes the ones before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Scope {
-    /// Reads, and takes no part in messaging.
-    Observer,
-    /// Answers questions as a person, and reads.
-    Answer,
-    /// Registers sessions, sends and receives.
-    Member,
-    /// Administers the project.
-    Admin,
-    /// Administers the broker. No key of a project has this scope.
-    #[serde(skip_deserializing)]
-    Operator,
-}
-
-impl Scope {
-    /// All scopes, from the least to the most powerful.
-    pub const ALL: [Self; 5] = [Self::Observer, Self::Answer, Self::Member, Self::Admin, Self::Operator];
-
-    /// The name in the contract.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Observer => "observer",
-            Self::Answer => "answer",
-            Self::Member => "member",
-            Self::Admin => "admin",
-            Self::Operator => "operator",
-        }
+words! {
+    /// What a caller may do; each scope includes the ones before it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Scope {
+        /// Reads, and takes no part in messaging.
+        Observer = "observer",
+        /// Answers questions as a person, and reads.
+        Answer = "answer",
+        /// Registers sessions, sends and receives.
+        Member = "member",
+        /// Administers the project.
+        Admin = "admin",
+        /// Administers the broker. No key of a project has this scope.
+        #[serde(skip_deserializing)]
+        Operator = "operator",
     }
 }
 
@@ -235,29 +220,20 @@ pub struct KeyRecord {
     pub last_used_at_ms: Option<u64>,
 }
 
-/// The status of a key at some time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
-#[schema(rename_all = "lowercase")]
-pub enum KeyStatus {
-    Active,
-    /// Still valid, for the grace period of its rotation.
-    Retiring,
-    Expired,
-    Revoked,
+words! {
+    /// The status of a key at some time.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+    #[schema(rename_all = "lowercase")]
+    pub enum KeyStatus {
+        Active = "active",
+        /// Still valid, for the grace period of its rotation.
+        Retiring = "retiring",
+        Expired = "expired",
+        Revoked = "revoked",
+    }
 }
 
 impl KeyStatus {
-    /// The name in the contract.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Retiring => "retiring",
-            Self::Expired => "expired",
-            Self::Revoked => "revoked",
-        }
-    }
-
     /// Whether the key is accepted.
     #[must_use]
     pub const fn is_valid(self) -> bool {

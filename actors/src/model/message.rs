@@ -76,29 +76,17 @@ impl DeliveryStatus {
     }
 }
 
-/// Why the broker gave a message up for one recipient.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DeadLetterReason {
-    Expired,
-    DeliveryLimit,
-    RecipientGone,
-    Rejected,
-    /// Lenses could not transform it into a version that the recipient declares, or were not allowed to.
-    TransformFailed,
-}
-
-impl DeadLetterReason {
-    /// The name in the contract.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Expired => "expired",
-            Self::DeliveryLimit => "delivery_limit",
-            Self::RecipientGone => "recipient_gone",
-            Self::Rejected => "rejected",
-            Self::TransformFailed => "transform_failed",
-        }
+words! {
+    /// Why the broker gave a message up for one recipient.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum DeadLetterReason {
+        Expired = "expired",
+        DeliveryLimit = "delivery_limit",
+        RecipientGone = "recipient_gone",
+        Rejected = "rejected",
+        /// Lenses could not transform it into a version that the recipient declares, or were not allowed to.
+        TransformFailed = "transform_failed",
     }
 }
 

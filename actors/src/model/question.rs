@@ -96,28 +96,15 @@ pub struct Asker {
     pub owner: Owner,
 }
 
-/// How soon a question is to be answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Urgency {
-    Low,
-    #[default]
-    Medium,
-    High,
-}
-
-impl Urgency {
-    /// All values, the least urgent first.
-    pub const ALL: [Self; 3] = [Self::Low, Self::Medium, Self::High];
-
-    /// The name in the contract.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
+words! {
+    /// How soon a question is to be answered.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Urgency {
+        Low = "low",
+        #[default]
+        Medium = "medium",
+        High = "high",
     }
 }
 

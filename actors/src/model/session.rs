@@ -173,27 +173,17 @@ impl SessionRecord {
     }
 }
 
-/// The presence of a session, derived from its last heartbeat; never stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SessionStatus {
-    /// Seen within `stale_after`.
-    Active,
-    /// Silent for `stale_after` or longer.
-    Stale,
-    /// Silent for `disconnect_after` or longer, or it has left.
-    Disconnected,
-}
-
-impl SessionStatus {
-    /// The name in the contract.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Stale => "stale",
-            Self::Disconnected => "disconnected",
-        }
+words! {
+    /// The presence of a session, derived from its last heartbeat; never stored.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum SessionStatus {
+        /// Seen within `stale_after`.
+        Active = "active",
+        /// Silent for `stale_after` or longer.
+        Stale = "stale",
+        /// Silent for `disconnect_after` or longer, or it has left.
+        Disconnected = "disconnected",
     }
 }
 

@@ -166,42 +166,21 @@ impl From<QuietHours> for String {
     }
 }
 
-/// A way in which the client of an agent can be asked to begin a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Rung {
-    /// The inbox socket of Claude Code.
-    Inbox,
-    /// The notification of a channel of Claude Code.
-    Channel,
-    /// The queue of Codex.
-    Queue,
-    /// Keys that are written to a terminal of tmux.
-    Tmux,
-    /// A hook of the client that waits.
-    Hook,
-}
-
-impl Rung {
-    /// All of them, in the order in which they are listed.
-    pub const ALL: [Self; 5] = [Self::Inbox, Self::Channel, Self::Queue, Self::Tmux, Self::Hook];
-
-    /// The name in the contract.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Inbox => "inbox",
-            Self::Channel => "channel",
-            Self::Queue => "queue",
-            Self::Tmux => "tmux",
-            Self::Hook => "hook",
-        }
-    }
-
-    /// The way with this name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|rung| rung.as_str() == name)
+words! {
+    /// A way in which the client of an agent can be asked to begin a turn.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Rung {
+        /// The inbox socket of Claude Code.
+        Inbox = "inbox",
+        /// The notification of a channel of Claude Code.
+        Channel = "channel",
+        /// The queue of Codex.
+        Queue = "queue",
+        /// Keys that are written to a terminal of tmux.
+        Tmux = "tmux",
+        /// A hook of the client that waits.
+        Hook = "hook",
     }
 }
 
@@ -261,33 +240,19 @@ pub enum WakeReason {
     QuestionClosed,
 }
 
-/// What became of a wake. None of them says that the agent read anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WakeResult {
-    /// The client of the agent has taken the wake.
-    Written,
-    /// The client of the agent refuses it.
-    Refused,
-    /// The client of the agent offers no such way.
-    Absent,
-    /// It could not be sent to the client.
-    Failed,
-}
-
-impl WakeResult {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Written, Self::Refused, Self::Absent, Self::Failed];
-
-    /// The name in the contract.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Written => "written",
-            Self::Refused => "refused",
-            Self::Absent => "absent",
-            Self::Failed => "failed",
-        }
+words! {
+    /// What became of a wake. None of them says that the agent read anything.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum WakeResult {
+        /// The client of the agent has taken the wake.
+        Written = "written",
+        /// The client of the agent refuses it.
+        Refused = "refused",
+        /// The client of the agent offers no such way.
+        Absent = "absent",
+        /// It could not be sent to the client.
+        Failed = "failed",
     }
 }
 
@@ -310,28 +275,18 @@ pub struct WakeRecord {
     pub result: WakeResult,
 }
 
-/// What an agent does, as far as its client tells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Activity {
-    /// The client does not tell.
-    #[default]
-    Unknown,
-    /// The agent waits for its next turn.
-    Idle,
-    /// A turn runs.
-    Busy,
-}
-
-impl Activity {
-    /// The name in the contract.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Idle => "idle",
-            Self::Busy => "busy",
-        }
+words! {
+    /// What an agent does, as far as its client tells.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Activity {
+        /// The client does not tell.
+        #[default]
+        Unknown = "unknown",
+        /// The agent waits for its next turn.
+        Idle = "idle",
+        /// A turn runs.
+        Busy = "busy",
     }
 }
 

@@ -162,7 +162,8 @@ pub fn read_outcome(arguments: &mut Arguments<'_>) -> Result<Option<Arc<Outcome>
             ))
         };
     };
-    let kind = OutcomeKind::parse(&kind).ok_or_else(|| BrokerError::invalid("outcome", "done, blocked or rejected"))?;
+    let kind =
+        OutcomeKind::of_recipient(&kind).ok_or_else(|| BrokerError::invalid("outcome", "done, blocked or rejected"))?;
     if note.chars().count() > NOTE_CHARACTERS_MAX {
         return Err(BrokerError::invalid(
             "note",

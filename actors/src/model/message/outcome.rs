@@ -13,41 +13,30 @@ pub const NOTE_CHARACTERS_MAX: usize = 1000;
 /// Bytes of a note that take the room of one receipt.
 const NOTE_BYTES_PER_RECEIPT: usize = 64;
 
-/// How the recipient's work on a message ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = Outcome)]
-pub enum OutcomeKind {
-    Done,
-    /// The recipient cannot continue with it.
-    Blocked,
-    /// The recipient does not do it: the message becomes a dead letter.
-    Rejected,
-    /// Lenses could not transform it for the recipient, or were not allowed to: it becomes a dead letter. Only the broker
-    /// gives this outcome.
-    TransformFailed,
+words! {
+    /// How the recipient's work on a message ended.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "snake_case")]
+    #[schema(as = Outcome)]
+    pub enum OutcomeKind {
+        Done = "done",
+        /// The recipient cannot continue with it.
+        Blocked = "blocked",
+        /// The recipient does not do it: the message becomes a dead letter.
+        Rejected = "rejected",
+        /// Lenses could not transform it for the recipient, or were not allowed to: it becomes a dead letter. Only the broker
+        /// gives this outcome.
+        TransformFailed = "transform_failed",
+    }
 }
 
 impl OutcomeKind {
     /// What a recipient can say.
     pub const OF_RECIPIENTS: [Self; 3] = [Self::Done, Self::Blocked, Self::Rejected];
-    /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Done, Self::Blocked, Self::Rejected, Self::TransformFailed];
-
-    /// The name in the tools.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Blocked => "blocked",
-            Self::Rejected => "rejected",
-            Self::TransformFailed => "transform_failed",
-        }
-    }
 
     /// What a recipient says with this name.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
+    pub fn of_recipient(text: &str) -> Option<Self> {
         Self::OF_RECIPIENTS.into_iter().find(|kind| kind.as_str() == text)
     }
 
@@ -127,7 +116,7 @@ mod tests {
             let outcome = Outcome::new(kind, &note);
             prop_assert_eq!(Outcome::from_bytes(&outcome.to_bytes()), Some(outcome));
             let is_of_recipients = OutcomeKind::OF_RECIPIENTS.contains(&kind);
-            prop_assert_eq!(OutcomeKind::parse(kind.as_str()), is_of_recipients.then_some(kind));
+            prop_assert_eq!(OutcomeKind::of_recipient(kind.as_str()), is_of_recipients.then_some(kind));
         }
 
         #[test]
