@@ -17,19 +17,16 @@ const YEAR_MS: u64 = 366 * 86_400_000;
 
 impl Now {
     /// The time since `mono_ms`; zero for a moment in the future.
-    #[must_use]
     pub const fn since(&self, mono_ms: u64) -> Duration {
         Duration::from_millis(self.mono_ms.saturating_sub(mono_ms))
     }
 
     /// The monotonic clock at a future moment of the wall clock; now for one in the past.
-    #[must_use]
     pub const fn mono_at(&self, unix_ms: u64) -> u64 {
         self.mono_ms.saturating_add(unix_ms.saturating_sub(self.unix_ms))
     }
 
     /// The monotonic clock after `delay`, in milliseconds.
-    #[must_use]
     pub fn mono_after(&self, delay: Duration) -> u64 {
         self.mono_ms.saturating_add(millis(delay))
     }
@@ -48,13 +45,11 @@ impl governor::clock::Clock for GovernorClock {
 }
 
 /// A duration in whole milliseconds, saturating.
-#[must_use]
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Reads both clocks. In builds with the feature `faults` a test may offset them.
-#[must_use]
 pub fn now() -> Now {
     let (read, offset) = (read_clocks(), crate::faults::clock_offset());
     Now {
@@ -65,7 +60,6 @@ pub fn now() -> Now {
 
 /// Nanoseconds since some moment before the first call, exact and never 0: for histograms, which need more than the
 /// resolution of [`now`]. Costs several times as much as [`now`]: read it once for a batch.
-#[must_use]
 pub fn fine_ns() -> u64 {
     static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     let origin = ORIGIN.get_or_init(std::time::Instant::now);
@@ -75,13 +69,11 @@ pub fn fine_ns() -> u64 {
 }
 
 /// The monotonic clock alone, as in [`Now::mono_ms`].
-#[must_use]
 pub fn mono_ms() -> u64 {
     read_mono_ms().saturating_add_signed(crate::faults::clock_offset().mono_ms)
 }
 
 /// The wall clock in nanoseconds since the Unix epoch, for the spans of a trace. Reading it takes longer than [`now`].
-#[must_use]
 pub fn unix_ns() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -129,7 +121,6 @@ fn read_mono_ms() -> u64 {
 }
 
 /// RFC 3339 in UTC with milliseconds: always 24 bytes until the year 9999.
-#[must_use]
 pub fn rfc3339(unix_ms: u64) -> [u8; 24] {
     let (days, in_day) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
     let (year, month, day) = civil_from_days(days);
@@ -151,7 +142,6 @@ pub fn rfc3339(unix_ms: u64) -> [u8; 24] {
 }
 
 /// [`rfc3339`] as text.
-#[must_use]
 pub fn rfc3339_text(unix_ms: u64) -> String {
     String::from_utf8_lossy(&rfc3339(unix_ms)).into_owned()
 }
@@ -175,7 +165,6 @@ const fn civil_from_days(days: u64) -> (u64, u64, u64) {
 }
 
 /// How long a timer is to wait that may fire before its time.
-#[must_use]
 pub fn timer_delay(delay: Duration) -> Duration {
     crate::faults::timer_delay(delay)
 }

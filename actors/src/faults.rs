@@ -12,7 +12,6 @@ pub struct ClockOffset {
 /// The offsets of the clocks of this process: two numbers in the file that the environment variable `FAULT_CLOCK_FILE`
 /// names. The file is read each time, so that a change holds from the next reading of a clock.
 #[cfg(feature = "faults")]
-#[must_use]
 pub fn clock_offset() -> ClockOffset {
     static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();
     let Some(file) = FILE.get_or_init(|| std::env::var_os("FAULT_CLOCK_FILE")) else {
@@ -28,7 +27,6 @@ pub fn clock_offset() -> ClockOffset {
 
 /// No offset.
 #[cfg(not(feature = "faults"))]
-#[must_use]
 pub const fn clock_offset() -> ClockOffset {
     ClockOffset { wall_ms: 0, mono_ms: 0 }
 }
@@ -36,7 +34,6 @@ pub const fn clock_offset() -> ClockOffset {
 /// How long a timer of the clock is to wait that may fire early: at most 50 ms where a test moves the clocks, so that a
 /// moment that a move has reached is noticed.
 #[cfg(feature = "faults")]
-#[must_use]
 pub fn timer_delay(delay: std::time::Duration) -> std::time::Duration {
     if std::env::var_os("FAULT_CLOCK_FILE").is_some() {
         return delay.min(std::time::Duration::from_millis(50));
@@ -46,7 +43,6 @@ pub fn timer_delay(delay: std::time::Duration) -> std::time::Duration {
 
 /// The delay itself.
 #[cfg(not(feature = "faults"))]
-#[must_use]
 pub const fn timer_delay(delay: std::time::Duration) -> std::time::Duration {
     delay
 }
@@ -106,28 +102,24 @@ pub const fn delay_at(_: &str) {}
 
 /// The value of an environment variable of tests, whose name begins with `FAULT_`.
 #[cfg(feature = "faults")]
-#[must_use]
 pub fn text(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
 /// None.
 #[cfg(not(feature = "faults"))]
-#[must_use]
 pub const fn text(_: &str) -> Option<String> {
     None
 }
 
 /// Whether a process that this one starts inherits an environment variable because tests inject faults with it.
 #[cfg(feature = "faults")]
-#[must_use]
 pub fn is_inherited(name: &str) -> bool {
     name.starts_with("FAULT_")
 }
 
 /// No.
 #[cfg(not(feature = "faults"))]
-#[must_use]
 pub const fn is_inherited(_: &str) -> bool {
     false
 }

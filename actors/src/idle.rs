@@ -77,7 +77,6 @@ impl Drop for AwakeGuard {
 }
 
 /// Whether an [`AwakeGuard`] is held: a connection, a request or a task is under way.
-#[must_use]
 pub fn is_kept_awake() -> bool {
     ACTIVITY.guards.load(Ordering::SeqCst) > 0
 }
@@ -88,13 +87,11 @@ pub fn mark_activity() {
 }
 
 /// Whether upkeep may rest now.
-#[must_use]
 pub fn is_idle() -> bool {
     ACTIVITY.is_idle(now().mono_ms)
 }
 
 /// How long the process has been idle, counted from the last check that found activity: never longer than in truth.
-#[must_use]
 pub fn quiet_for() -> Duration {
     let now = now();
     ACTIVITY.is_idle(now.mono_ms);

@@ -110,7 +110,6 @@ pub struct MatrixRow {
 ///
 /// The built-in `text` counts as declared by both where one declares or requires it. Elsewhere it does not count: every
 /// session speaks it, so it would make each pair compatible.
-#[must_use]
 pub fn negotiate(
     ours: &Capabilities,
     theirs: &Capabilities,
@@ -170,7 +169,6 @@ pub fn negotiate(
 }
 
 /// Compares two sessions for the matrix.
-#[must_use]
 pub fn compare(
     session_a: SessionId,
     a: &Capabilities,

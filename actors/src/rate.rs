@@ -27,7 +27,6 @@ pub struct RateLimit {
 
 impl RateLimit {
     /// A limit whose whole quota is available.
-    #[must_use]
     pub fn new(per_minute: NonZeroU32) -> Self {
         Self {
             per_minute,
@@ -37,7 +36,6 @@ impl RateLimit {
     }
 
     /// As [`Self::new`]; None for 0, which means no limit.
-    #[must_use]
     pub fn from_per_minute(count: u32) -> Option<Self> {
         NonZeroU32::new(count).map(Self::new)
     }
@@ -79,7 +77,6 @@ impl RateLimit {
     }
 
     /// Units per minute.
-    #[must_use]
     pub const fn limit_per_minute(&self) -> u32 {
         self.per_minute.get()
     }

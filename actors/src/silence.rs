@@ -133,7 +133,6 @@ pub async fn beat_forever() {
 }
 
 /// How long a peer has been silent that was heard last at `last_seen_mono_ms` of the monotonic clock.
-#[must_use]
 pub fn peer_silence(last_seen_mono_ms: u64, now: Now) -> Duration {
     SILENCE_CLOCK.silence(last_seen_mono_ms, now)
 }

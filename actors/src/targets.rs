@@ -36,7 +36,6 @@ impl TargetId {
     pub const LEN: usize = 16;
 
     /// The target with this address.
-    #[must_use]
     pub fn of_address(address: &str) -> Self {
         let hash: [u8; 32] = Sha256::digest(address).into();
         let mut id = [0; Self::LEN];
@@ -45,7 +44,6 @@ impl TargetId {
     }
 
     /// The bytes of the id.
-    #[must_use]
     pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
         &self.0
     }

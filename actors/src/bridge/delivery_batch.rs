@@ -26,7 +26,6 @@ pub struct DeliveryBatch {
 
 impl DeliveryBatch {
     /// The first bytes of the trailer for a project; the recipients follow.
-    #[must_use]
     pub fn trailer_head(project: &ProjectId) -> Vec<u8> {
         let id = project.as_str().as_bytes();
         // A project id has at most 63 bytes.
@@ -41,7 +40,6 @@ impl DeliveryBatch {
     }
 
     /// Whether these bytes are the trailer of a batch.
-    #[must_use]
     pub fn is_trailer(part: &[u8]) -> bool {
         part.first() == Some(&TRAILER_MARK)
     }

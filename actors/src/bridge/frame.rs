@@ -91,7 +91,6 @@ struct LaterFrame {
 
 impl Frame {
     /// The text of a frame up to the two numbers that the store appends.
-    #[must_use]
     pub fn head(from: ReplicaId, project: &ProjectId, event: &StoreEvent) -> String {
         let text = serde_json::to_string(event).unwrap_or_default();
         let news = match event {

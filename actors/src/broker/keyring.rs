@@ -31,7 +31,6 @@ pub struct Principal {
 
 impl Principal {
     /// The key of this project that authenticates the principal; None for every other principal.
-    #[must_use]
     pub fn key_in<'a>(&self, record: &'a ProjectRecord) -> Option<&'a KeyRecord> {
         let is_own = |key: &&KeyRecord| *self.audit_name == *audit_name_of_key(&record.id, &key.id);
         record.keys.iter().find(is_own)
@@ -63,7 +62,6 @@ struct KeyEntry {
 
 impl Keyring {
     /// An empty keyring whose keys each have this limit of requests per minute; 0 means no limit.
-    #[must_use]
     pub fn new(requests_per_minute: u32) -> Self {
         Self {
             requests_per_minute,
@@ -72,7 +70,6 @@ impl Keyring {
     }
 
     /// The principal of the key with this digest. The caller checks whether its credential is still valid.
-    #[must_use]
     pub fn find(&self, digest: &KeyDigest) -> Option<Arc<Principal>> {
         let keys = self.keys.read();
         let found = keys.get(&digest.prefix());
@@ -82,7 +79,6 @@ impl Keyring {
     }
 
     /// When this process last saw the key, in milliseconds since the Unix epoch, rounded down to the minute.
-    #[must_use]
     pub fn last_used_at_ms(&self, digest: &KeyDigest) -> Option<u64> {
         let keys = self.keys.read();
         keys.get(&digest.prefix())?.principal.status.last_used_at_ms()

@@ -34,7 +34,6 @@ impl ConsoleGuard {
     }
 
     /// Its id, which changes of questions name.
-    #[must_use]
     pub const fn id(&self) -> ConsoleId {
         self.id
     }

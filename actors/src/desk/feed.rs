@@ -82,7 +82,6 @@ pub struct DeskSummary {
 
 impl DeskSummary {
     /// People with a console that has this presence, and none with a better one.
-    #[must_use]
     pub fn humans(&self, presence: Presence) -> usize {
         let mut best: std::collections::BTreeMap<&str, Presence> = std::collections::BTreeMap::new();
         for console in &self.consoles {

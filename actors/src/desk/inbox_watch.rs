@@ -59,7 +59,6 @@ impl InboxWatch {
     }
 
     /// How many changes [`Self::changed`] has reported.
-    #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
     }

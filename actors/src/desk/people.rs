@@ -21,13 +21,11 @@ pub struct Human {
 
 impl Human {
     /// Whether this person may answer a question, claim it and hand it over.
-    #[must_use]
     pub fn may_answer(&self, question: &Question) -> bool {
         question.to.includes(self.name.as_str(), &self.roles)
     }
 
     /// Whether this person may read a question: all that they may answer, and those that they handed over or closed.
-    #[must_use]
     pub fn may_read(&self, question: &Question) -> bool {
         let handed_over = question.handover.as_ref().is_some_and(|last| last.from == self.name);
         let closed = || question.closed().and_then(|closed| closed.how.by());
@@ -36,13 +34,11 @@ impl Human {
 
     /// Whether answers come from a session of this person. An agent, the client of one, and a link answer without: a session
     /// of theirs could be used to send messages that look like a person's.
-    #[must_use]
     pub const fn has_session(&self) -> bool {
         !self.is_agent && !matches!(self.via, Via::Elicitation | Via::Link)
     }
 
     /// This person as the one who closes a question.
-    #[must_use]
     pub fn answered_by(&self) -> AnsweredBy {
         AnsweredBy {
             human: self.name.clone(),
@@ -65,7 +61,6 @@ pub enum Reader<'a> {
 
 impl Reader<'_> {
     /// Whether this caller may read a question. For others it does not exist.
-    #[must_use]
     pub fn may_read(&self, question: &Question) -> bool {
         match self {
             Self::Asker(owner) => question.asker.owner == **owner,

@@ -93,7 +93,6 @@ pub struct QuestionCursor {
 
 impl QuestionCursor {
     /// The place behind this question.
-    #[must_use]
     pub fn behind(question: &Question) -> Self {
         Self {
             urgency: question.urgency,
@@ -102,7 +101,6 @@ impl QuestionCursor {
     }
 
     /// Reads what [`Display`](fmt::Display) writes.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (urgency, id) = text.split_once('.')?;
         Some(Self {

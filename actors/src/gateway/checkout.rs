@@ -239,7 +239,6 @@ impl Drop for Counted<'_> {
 
 impl Checkout {
     /// Takes the call.
-    #[must_use]
     pub fn link(&self) -> &Arc<dyn Link> {
         &self.link
     }

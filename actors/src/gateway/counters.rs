@@ -32,7 +32,6 @@ label! {
 
 impl CallStatus {
     /// The outcome of a call that fails in the gateway.
-    #[must_use]
     pub const fn of(failure: &BackendFailure) -> Self {
         match failure {
             BackendFailure::NotFound { .. }

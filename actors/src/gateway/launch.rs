@@ -29,7 +29,6 @@ pub trait Launcher: fmt::Debug + Send + Sync {
 
 /// The number of the process behind a link, whose ids another process may use again; 0 for a server at a URL, which outlives its
 /// connections.
-#[must_use]
 pub fn process_number(address: &BackendAddress, link: &dyn Link) -> u64 {
     match address {
         BackendAddress::Command { .. } => link.number(),

@@ -42,13 +42,11 @@ impl ListKind {
     pub const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
 
     /// The position in [`Self::ALL`].
-    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
     /// The method that lists it.
-    #[must_use]
     pub const fn method(self) -> &'static str {
         match self {
             Self::Tools => "tools/list",
@@ -59,13 +57,11 @@ impl ListKind {
     }
 
     /// The list that a method asks for.
-    #[must_use]
     pub fn of_method(method: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.method() == method)
     }
 
     /// The member of a result that has the items.
-    #[must_use]
     pub const fn member(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -76,7 +72,6 @@ impl ListKind {
     }
 
     /// The member of an item that identifies it.
-    #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",
@@ -88,7 +83,6 @@ impl ListKind {
 
 impl BackendLists {
     /// The items of a list.
-    #[must_use]
     pub fn of(&self, kind: ListKind) -> &[Item] {
         match kind {
             ListKind::Tools => &self.tools,
@@ -99,7 +93,6 @@ impl BackendLists {
     }
 
     /// The bytes of all items.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         let items = ListKind::ALL.into_iter().flat_map(|kind| self.of(kind));
         items.map(|item| item.key.len() + item.text.len()).sum()

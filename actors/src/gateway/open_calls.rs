@@ -77,7 +77,6 @@ pub struct CallEntry {
 
 impl CallStage {
     /// The stage in answers of REST. None for a call that is over.
-    #[must_use]
     pub const fn as_str(self) -> Option<&'static str> {
         match self {
             Self::Waiting => Some("waiting"),

@@ -157,7 +157,6 @@ impl PooledState {
 
 impl PoolOrder {
     /// The instance that it is about.
-    #[must_use]
     pub const fn id(self) -> u64 {
         match self {
             Self::Start { id } | Self::End { id } | Self::Settle { id } => id,

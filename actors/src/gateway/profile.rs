@@ -34,13 +34,11 @@ impl Profile {
     }
 
     /// Whether any of the other capabilities is among these.
-    #[must_use]
     pub const fn has_any(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
     /// The capabilities as the client declares them in `initialize`: a JSON object.
-    #[must_use]
     pub fn to_json(self) -> String {
         let mut members = Vec::new();
         let modes: Vec<_> = [(Self::FORM, "\"form\":{}"), (Self::URL, "\"url\":{}")]

@@ -84,7 +84,6 @@ pub struct AllRevisions {
 
 impl AllRevisions {
     /// Those of all backends together, or of one alone.
-    #[must_use]
     pub fn of(&self, only: Option<&BackendName>) -> ListRevisions {
         match only {
             None => self.together,

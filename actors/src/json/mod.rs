@@ -77,7 +77,6 @@ pub fn write_string(out: &mut Vec<u8>, text: &str) {
 }
 
 /// A JSON string.
-#[must_use]
 pub fn string(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 2);
     write_string(&mut out, text);

@@ -152,7 +152,6 @@ label! {
 
 impl QuestionEnd {
     /// The label of an end.
-    #[must_use]
     pub const fn of(closing: &Closing) -> Self {
         match closing {
             Closing::Answered { .. } => Self::Answered,

@@ -39,7 +39,6 @@ pub struct Counter([Shard; SHARDS]);
 
 impl Counter {
     /// Zero.
-    #[must_use]
     pub const fn new() -> Self {
         Self([const { Shard(AtomicU64::new(0)) }; SHARDS])
     }
@@ -55,7 +54,6 @@ impl Counter {
     }
 
     /// The sum of all shards.
-    #[must_use]
     pub fn get(&self) -> u64 {
         self.0.iter().map(|shard| shard.0.load(Ordering::Relaxed)).sum()
     }
@@ -76,7 +74,6 @@ pub struct CounterVec<L, const N: usize> {
 
 impl<L: Labelled, const N: usize> CounterVec<L, N> {
     /// Zeros.
-    #[must_use]
     pub const fn new() -> Self {
         Self {
             counters: [const { Counter::new() }; N],
@@ -85,13 +82,11 @@ impl<L: Labelled, const N: usize> CounterVec<L, N> {
     }
 
     /// The counter of one value.
-    #[must_use]
     pub fn of(&self, value: L) -> &Counter {
         &self.counters[value.index()]
     }
 
     /// The sum over all values.
-    #[must_use]
     pub fn sum(&self) -> u64 {
         self.counters.iter().map(Counter::get).sum()
     }
@@ -109,7 +104,6 @@ pub struct Gauge(AtomicI64);
 
 impl Gauge {
     /// Zero.
-    #[must_use]
     pub const fn new() -> Self {
         Self(AtomicI64::new(0))
     }
@@ -125,7 +119,6 @@ impl Gauge {
     }
 
     /// The number.
-    #[must_use]
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }

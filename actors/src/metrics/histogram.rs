@@ -140,7 +140,6 @@ pub struct HistogramSnapshot {
 
 impl<const N: usize> Histogram<N> {
     /// A histogram without durations.
-    #[must_use]
     #[allow(clippy::large_stack_arrays, reason = "evaluated by the compiler, for a static")]
     pub const fn new() -> Self {
         Self(
@@ -169,7 +168,6 @@ impl<const N: usize> Histogram<N> {
     }
 
     /// Reads all shards.
-    #[must_use]
     pub fn snapshot(&self) -> HistogramSnapshot {
         let mut slots = [0; SLOTS];
         let mut sum = 0.0;

@@ -81,13 +81,11 @@ impl DeadLetterCounts {
     }
 
     /// Dead letters of all reasons.
-    #[must_use]
     pub const fn total(self) -> u64 {
         self.expired + self.delivery_limit + self.recipient_gone + self.rejected + self.transform_failed
     }
 
     /// The count of a reason.
-    #[must_use]
     pub const fn of(self, reason: DeadLetterReason) -> u64 {
         match reason {
             DeadLetterReason::Expired => self.expired,
@@ -140,7 +138,6 @@ impl ProjectCounters {
     }
 
     /// Whether the project is shown by name.
-    #[must_use]
     pub fn is_labelled(&self) -> bool {
         self.is_labelled
     }
@@ -192,7 +189,6 @@ impl ProjectCounters {
     }
 
     /// The present counts.
-    #[must_use]
     pub fn counts(&self) -> MessageCounts {
         let mut counts = MessageCounts::default();
         for shard in &self.shards {
@@ -298,13 +294,11 @@ pub struct ProjectCountsView {
 }
 
 /// The counters of an open project. Made at the first call, and kept until [`close_project`].
-#[must_use]
 pub fn project(id: &ProjectId) -> Arc<ProjectCounters> {
     TABLE.write().open(id)
 }
 
 /// The counters of a project, if it is open.
-#[must_use]
 pub fn open_project(id: &ProjectId) -> Option<Arc<ProjectCounters>> {
     let table = TABLE.read();
     table.open.get(id).cloned()
@@ -321,7 +315,6 @@ pub fn set_labelled_max(projects: usize) {
 }
 
 /// The counts of all projects.
-#[must_use]
 pub fn all_projects() -> ProjectCountsView {
     TABLE.read().view()
 }

@@ -57,7 +57,6 @@ pub struct AuditQuery {
 
 impl AuditQuery {
     /// Whether the query selects an entry, `limit` aside.
-    #[must_use]
     pub fn matches(&self, entry: &AuditEntry) -> bool {
         self.project
             .as_ref()

@@ -34,7 +34,6 @@ impl BackendName {
     }
 
     /// The text of the name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -162,7 +161,6 @@ pub struct CallTimeouts {
 
 impl ToolChoice {
     /// Whether a tool of this original name is offered.
-    #[must_use]
     pub fn offers(&self, tool: &str) -> bool {
         let any = |patterns: &[String]| patterns.iter().any(|pattern| matches_pattern(pattern, tool));
         (self.allow.is_empty() || any(&self.allow)) && !any(&self.deny)
@@ -255,7 +253,6 @@ pub struct ProcessLimits {
 
 impl BackendConfig {
     /// A backend with the defaults of all settings.
-    #[must_use]
     pub fn new(name: BackendName, address: BackendAddress) -> Self {
         Self {
             name,
@@ -285,7 +282,6 @@ impl BackendConfig {
 
     /// Instances of a backend that not all calls share, the main one included. A single one of a legacy backend that may ask
     /// serves all callers.
-    #[must_use]
     pub fn instances_max(&self) -> usize {
         self.instances_max.unwrap_or(match self.sharing {
             Sharing::Project => 4,
@@ -294,7 +290,6 @@ impl BackendConfig {
     }
 
     /// How long a call of the tool of this original name may take, or without one a call of anything else.
-    #[must_use]
     pub fn call_timeouts(&self, tool: Option<&str>) -> CallTimeouts {
         let of_tool = tool.and_then(|tool| self.tools.timeouts.get(tool));
         of_tool.copied().unwrap_or(CallTimeouts {
@@ -304,7 +299,6 @@ impl BackendConfig {
     }
 
     /// Whether it is started with the broker in any case: people work on the files that are watched.
-    #[must_use]
     pub fn starts_with_broker(&self) -> bool {
         self.start == StartChoice::Eager || !self.watch.is_empty()
     }

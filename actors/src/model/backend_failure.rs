@@ -83,7 +83,6 @@ impl BackendFailure {
     const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
     /// The error code of the contract, section 12.
-    #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NotFound { .. } => "backend_not_found",
@@ -103,7 +102,6 @@ impl BackendFailure {
     }
 
     /// How long to wait before a repeat.
-    #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Unavailable { retry_after, .. } | Self::Http { retry_after, .. } => *retry_after,
@@ -113,7 +111,6 @@ impl BackendFailure {
     }
 
     /// The backend.
-    #[must_use]
     pub fn backend(&self) -> &str {
         match self {
             Self::NotFound { name } | Self::Exists { name } => name,
@@ -134,7 +131,6 @@ impl BackendFailure {
     }
 
     /// Whether the call provably was not carried out, so that a repeat is safe.
-    #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(
             self,

@@ -17,7 +17,6 @@ words! {
 
 impl Budget {
     /// The unit of the limit.
-    #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
             Self::QueueMessages => "messages",
@@ -50,7 +49,6 @@ pub struct BudgetFull {
 
 impl BudgetFull {
     /// The recipient's queue holds its maximum of messages.
-    #[must_use]
     pub const fn queue_messages(limit: usize) -> Self {
         Self {
             budget: Budget::QueueMessages,

@@ -26,7 +26,6 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// Versions and features declared: the cost of a comparison grows with this number.
-    #[must_use]
     pub fn entries_len(&self) -> usize {
         let versions: usize = self
             .supported_protocols
@@ -44,7 +43,6 @@ impl Capabilities {
 
     /// Whether a session with these capabilities takes messages of this protocol: it declared a compatible version,
     /// or it declared no protocol at all, which leaves the choice to the sender, or the message is a text.
-    #[must_use]
     pub fn accepts(&self, name: &ProtocolName, version: &Version) -> bool {
         self.supported_protocols.is_empty()
             || self
@@ -66,7 +64,6 @@ pub struct CapabilityFilter {
 
 impl CapabilityFilter {
     /// Whether a session with these capabilities is a recipient.
-    #[must_use]
     pub fn matches(&self, capabilities: &Capabilities) -> bool {
         (self.features.is_empty() || self.features.is_subset(&capabilities.supported_features))
             && self.protocols.iter().all(|(name, requirement)| {

@@ -185,7 +185,6 @@ words! {
 
 impl QuestionBudget {
     /// The unit of the limit.
-    #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Session | Self::Project => "questions",
@@ -353,7 +352,6 @@ impl BrokerError {
     }
 
     /// The error for acting as a session by the id that lists show.
-    #[must_use]
     pub fn listed_session_id(field: &str) -> Self {
         Self::invalid(
             field,
@@ -364,7 +362,6 @@ impl BrokerError {
 
     /// The error for an idempotency key that is reserved for a message to one project and comes with a message to
     /// another.
-    #[must_use]
     pub fn key_in_use() -> Self {
         Self::invalid(
             "headers.idempotency_key",
@@ -374,7 +371,6 @@ impl BrokerError {
     }
 
     /// An `invalid_lens` error.
-    #[must_use]
     pub fn invalid_lens(error: LensError) -> Self {
         Self::InvalidLens(Box::new(error))
     }
@@ -385,7 +381,6 @@ impl BrokerError {
     }
 
     /// An `unavailable` error with the default wait.
-    #[must_use]
     pub const fn unavailable() -> Self {
         Self::Unavailable {
             retry_after: Self::RETRY_AFTER,
@@ -393,7 +388,6 @@ impl BrokerError {
     }
 
     /// How long to wait before a repeat, for errors that a repeat can resolve.
-    #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { retry_after } | Self::Unavailable { retry_after } => Some(*retry_after),
@@ -404,7 +398,6 @@ impl BrokerError {
     }
 
     /// The error code of the contract, section 7.
-    #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
             Self::AuthenticationFailed => "authentication_failed",

@@ -107,7 +107,6 @@ pub enum ProjectEvent {
 
 impl ProjectEvent {
     /// A question was asked, changed hands or ended. `human` is the person who made the change, or got the question.
-    #[must_use]
     pub const fn of_question(question: &Question, change: QuestionChange, human: Option<SessionName>) -> Self {
         Self::Question {
             question: question.id,
@@ -118,21 +117,18 @@ impl ProjectEvent {
     }
 
     /// An actor panicked and was started again.
-    #[must_use]
     pub const fn restarted(actor: ActorKind) -> Self {
         let change = ActorChange::Restarted;
         Self::Actor { actor, change }
     }
 
     /// An actor panicked too often.
-    #[must_use]
     pub const fn gave_up(actor: ActorKind) -> Self {
         let change = ActorChange::GaveUp;
         Self::Actor { actor, change }
     }
 
     /// The kind of the event.
-    #[must_use]
     pub const fn kind(&self) -> EventKind {
         match self {
             Self::Accepted(_) => EventKind::Accepted,
@@ -167,7 +163,6 @@ macro_rules! named {
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// The name in the contract.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -175,7 +170,6 @@ macro_rules! named {
             }
 
             /// The variant with this number in the log; None for a number of a later version.
-            #[must_use]
             pub const fn from_number(number: u8) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$variant),)*
@@ -332,7 +326,6 @@ impl EventKinds {
     ]);
 
     /// These kinds.
-    #[must_use]
     pub const fn of(kinds: &[EventKind]) -> Self {
         let (mut bits, mut at) = (0, 0);
         while at < kinds.len() {
@@ -355,13 +348,11 @@ impl EventKinds {
     }
 
     /// Whether the sets have a kind in common.
-    #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
     /// Whether the set contains a kind.
-    #[must_use]
     pub const fn contains(self, kind: EventKind) -> bool {
         self.0 & (1 << kind as u16) != 0
     }
@@ -396,7 +387,6 @@ pub enum LoggedRecipients {
 
 impl LoggedRecipients {
     /// Whether the session is among the recipients; see [`RecipientLookup::may_contain`].
-    #[must_use]
     pub fn may_contain(&self, session: SessionId) -> bool {
         match self {
             Self::One(one) => *one == session,
@@ -405,7 +395,6 @@ impl LoggedRecipients {
     }
 
     /// The recipients, to look many sessions up.
-    #[must_use]
     pub fn lookup(&self) -> RecipientLookup {
         match self {
             Self::One(one) => RecipientLookup::One(*one),
@@ -414,7 +403,6 @@ impl LoggedRecipients {
     }
 
     /// The number of recipients.
-    #[must_use]
     pub fn len(&self) -> usize {
         match self {
             Self::One(_) => 1,
@@ -423,7 +411,6 @@ impl LoggedRecipients {
     }
 
     /// Whether the list is empty.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -439,7 +426,6 @@ pub enum RecipientLookup {
 impl RecipientLookup {
     /// Whether the session is among the recipients. For a broadcast the receipts are the truth: two sessions that began
     /// in the same millisecond at different replicas have the same mark once in 2^30 pairs.
-    #[must_use]
     pub fn may_contain(&self, session: SessionId) -> bool {
         match self {
             Self::One(one) => *one == session,
@@ -455,7 +441,6 @@ pub struct SessionMark(pub [u8; 8]);
 
 impl SessionMark {
     /// The mark of a session.
-    #[must_use]
     pub fn of(session: SessionId) -> Self {
         let id = session.as_uuid().as_bytes();
         let mut mark = [0; 8];
@@ -475,13 +460,11 @@ pub struct EnvelopeHead {
 
 impl AcceptedMessage {
     /// The name of the sender, and the protocol. None if the log of another version cannot be read.
-    #[must_use]
     pub fn parse_head(&self) -> Option<EnvelopeHead> {
         serde_json::from_str(&format!("{{\"sender_name\":{}}}", self.head)).ok()
     }
 
     /// The headers. None if the log of another version cannot be read.
-    #[must_use]
     pub fn parse_headers(&self) -> Option<Headers> {
         #[derive(Deserialize)]
         struct Tail {
@@ -492,7 +475,6 @@ impl AcceptedMessage {
     }
 
     /// The header `thread_id`. A message without it is the first of the thread that its id names.
-    #[must_use]
     pub fn parse_thread_id(&self) -> Option<String> {
         // Parsing costs more than the search for the name of the header, and most messages have none.
         if !self.tail.contains("\"thread_id\":") {

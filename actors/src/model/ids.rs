@@ -48,19 +48,16 @@ impl ProjectId {
     }
 
     /// Whether the id is reserved: keys and paths of the broker itself begin with it.
-    #[must_use]
     pub fn is_reserved(&self) -> bool {
         ["system", "admin", "root"].contains(&self.as_str())
     }
 
     /// The project of callers that name none.
-    #[must_use]
     pub fn default_project() -> Self {
         Self(Self::DEFAULT.into())
     }
 
     /// The text of the id.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -121,14 +118,12 @@ impl SessionName {
     }
 
     /// The name of the broker as a sender. No session can take it.
-    #[must_use]
     pub fn of_broker() -> Self {
         Self(Self::OF_BROKER.into())
     }
 
     /// The form in which names are compared: NFKC without the characters that no font shows (Unicode,
     /// `Default_Ignorable_Code_Point`), so that two names that look alike by these are one name.
-    #[must_use]
     pub fn normalized(text: &str) -> Cow<'_, str> {
         if text.is_ascii() || text.len() > Self::TEXT_LEN_MAX {
             return text.into();
@@ -159,7 +154,6 @@ impl SessionName {
     }
 
     /// The text of the name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -208,17 +202,14 @@ macro_rules! uuid_id {
 
         impl $name {
             /// Reads any text form of a UUID.
-            #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 Uuid::try_parse(text).ok().map(Self)
             }
             /// The id with these bits.
-            #[must_use]
             pub const fn from_uuid(uuid: Uuid) -> Self {
                 Self(uuid)
             }
             /// The bits of the id.
-            #[must_use]
             pub const fn as_uuid(&self) -> &Uuid {
                 &self.0
             }
@@ -249,7 +240,6 @@ uuid_id!(
 impl QuestionId {
     /// The id of a question that is asked now, by the clock that its answer is timed with. In one process a later question has
     /// a greater id, even if the wall clock is set back.
-    #[must_use]
     pub fn at(now: Now) -> Self {
         static CONTEXT: Locked<ContextV7> = Locked::new(ContextV7::new());
         let context = CONTEXT.lock();
@@ -262,13 +252,11 @@ impl QuestionId {
     }
 
     /// A new id.
-    #[must_use]
     pub fn generate() -> Self {
         Self(Uuid::now_v7())
     }
 
     /// When the question was asked, in milliseconds since the Unix epoch: the first 48 bits of the id.
-    #[must_use]
     pub const fn created_ms(self) -> u64 {
         (self.0.as_u128() >> 80) as u64
     }
@@ -276,7 +264,6 @@ impl QuestionId {
 
 impl ReplicaId {
     /// A new id.
-    #[must_use]
     pub fn generate() -> Self {
         Self(Uuid::now_v7())
     }
@@ -284,7 +271,6 @@ impl ReplicaId {
 
 impl MessageId {
     /// When the message was accepted, in milliseconds since the Unix epoch: the first 48 bits of the id.
-    #[must_use]
     pub const fn accepted_ms(self) -> u64 {
         (self.0.as_u128() >> 80) as u64
     }
@@ -296,7 +282,6 @@ impl SessionId {
     const INCARNATION: u128 = 0xffff_ffff;
 
     /// A new id, of incarnation 0.
-    #[must_use]
     pub fn generate() -> Self {
         Self(Uuid::now_v7()).durable()
     }
@@ -320,14 +305,12 @@ pub struct ConnectionId(u64);
 
 impl ConnectionId {
     /// The id of the next connection of this process.
-    #[must_use]
     pub fn next() -> Self {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
     }
 
     /// The number of the connection; never 0.
-    #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }

@@ -73,7 +73,6 @@ impl KeyId {
     }
 
     /// The text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -87,19 +86,16 @@ pub struct KeyDigest([u8; 32]);
 
 impl KeyDigest {
     /// The SHA-256 of the whole key. A secret of 192 random bits needs no slow hash: guessing it is hopeless.
-    #[must_use]
     pub fn of_key(key: &str) -> Self {
         Self(Sha256::digest(key.as_bytes()).into())
     }
 
     /// The lookup key. A match is then compared whole.
-    #[must_use]
     pub fn prefix(&self) -> u128 {
         self.0.first_chunk().map_or(0, |first| u128::from_be_bytes(*first))
     }
 
     /// Compares in constant time.
-    #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -150,19 +146,16 @@ impl ApiKey {
     }
 
     /// The key itself. Never log it.
-    #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
     /// The digest under which the key is stored.
-    #[must_use]
     pub fn digest(&self) -> KeyDigest {
         KeyDigest::of_key(&self.0)
     }
 
     /// The project and the key id that a text of this form names; nothing is verified.
-    #[must_use]
     pub fn claimed_ids(text: &str) -> Option<(ProjectId, KeyId)> {
         let mut parts = text.splitn(3, '_');
         let (project, key) = (parts.next()?, parts.next()?);
@@ -235,7 +228,6 @@ words! {
 
 impl KeyStatus {
     /// Whether the key is accepted.
-    #[must_use]
     pub const fn is_valid(self) -> bool {
         matches!(self, Self::Active | Self::Retiring)
     }
@@ -243,7 +235,6 @@ impl KeyStatus {
 
 impl KeyRecord {
     /// The status at this time, in milliseconds since the Unix epoch.
-    #[must_use]
     pub fn status(&self, now_ms: u64) -> KeyStatus {
         if self.revoked || self.retired_at_ms.is_some_and(|at| at <= now_ms) {
             KeyStatus::Revoked
@@ -257,7 +248,6 @@ impl KeyRecord {
     }
 
     /// When the key becomes invalid, in milliseconds since the Unix epoch; `u64::MAX` for never, 0 for a revoked key.
-    #[must_use]
     pub fn valid_until_ms(&self) -> u64 {
         if self.revoked {
             return 0;
@@ -286,49 +276,41 @@ impl<'de> Deserialize<'de> for Owner {
 impl Owner {
     /// The owner of all callers without a key: programs on the local socket, and callers over HTTP where keys are not
     /// required.
-    #[must_use]
     pub fn anonymous() -> Self {
         Self("anonymous".into())
     }
 
     /// The owner of callers with the admin key.
-    #[must_use]
     pub fn operator() -> Self {
         Self("admin".into())
     }
 
     /// The owner for a key of a project, named by the first key of its rotation chain.
-    #[must_use]
     pub fn key(lineage: &KeyId) -> Self {
         Self(format!("key:{lineage}").into())
     }
 
     /// The owner for a subject of the external token issuer.
-    #[must_use]
     pub fn subject(subject: &str) -> Self {
         Self(format!("jwt:{subject}").into())
     }
 
     /// The owner of a session whose agent is still to come: the first caller that registers its name becomes the owner.
-    #[must_use]
     pub fn unclaimed() -> Self {
         Self("unclaimed".into())
     }
 
     /// Whether the first caller that registers the session becomes its owner.
-    #[must_use]
     pub fn is_unclaimed(&self) -> bool {
         &*self.0 == "unclaimed"
     }
 
     /// Whether the owner is a key of a project.
-    #[must_use]
     pub fn is_key(&self) -> bool {
         self.0.starts_with("key:")
     }
 
     /// The text under which sessions store their owner.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -353,7 +335,6 @@ impl CredentialStatus {
     const USE_RESOLUTION_MS: u64 = 60_000;
 
     /// A credential that is valid until this time, in milliseconds since the Unix epoch.
-    #[must_use]
     pub fn valid_until(good_until_ms: u64) -> Self {
         Self {
             good_until_ms: AtomicU64::new(good_until_ms),
@@ -362,13 +343,11 @@ impl CredentialStatus {
     }
 
     /// The end of validity, in milliseconds since the Unix epoch.
-    #[must_use]
     pub fn valid_until_ms(&self) -> u64 {
         self.good_until_ms.load(Ordering::Relaxed)
     }
 
     /// Whether the credential is valid at this time, in milliseconds since the Unix epoch.
-    #[must_use]
     pub fn is_valid(&self, now_ms: u64) -> bool {
         now_ms < self.valid_until_ms()
     }
@@ -385,7 +364,6 @@ impl CredentialStatus {
     }
 
     /// The last use in this process, in milliseconds since the Unix epoch; None before the first.
-    #[must_use]
     pub fn last_used_at_ms(&self) -> Option<u64> {
         Some(self.last_used_at_ms.load(Ordering::Relaxed)).filter(|&at| at > 0)
     }

@@ -38,7 +38,6 @@ impl MailSummary {
     }
 
     /// The summary as a model reads it: one line of text without control characters.
-    #[must_use]
     pub fn text(&self) -> String {
         let noun = if self.unread == 1 {
             "message waits"

@@ -58,7 +58,6 @@ pub enum DeliveryStatus {
 
 impl DeliveryStatus {
     /// The name in the contract.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -70,7 +69,6 @@ impl DeliveryStatus {
     }
 
     /// Whether the status is final. Only a redrive can change a final status.
-    #[must_use]
     pub const fn is_final(self) -> bool {
         !matches!(self, Self::Queued | Self::Delivered)
     }
@@ -132,7 +130,6 @@ const RECIPIENT_AT: usize = ENVELOPE_HEAD.len() + 1;
 
 impl NewMessage {
     /// Encodes the envelope (contract, section 5). `payload` is the text of a validated JSON object.
-    #[must_use]
     pub fn new(
         project: &ProjectId,
         sender: &SessionRecord,
@@ -294,7 +291,6 @@ pub struct Message {
 
 impl Message {
     /// Bytes that [`Message::write`] writes.
-    #[must_use]
     pub fn encoded_len(&self, delivery_count: u32) -> usize {
         let digits = delivery_count.checked_ilog10().unwrap_or(0) as usize + 1;
         self.body.len() + DELIVERY_COUNT.len() + digits + 1
@@ -313,20 +309,17 @@ impl Message {
     }
 
     /// The encoded envelope without its delivery count: what a store keeps next to the other fields.
-    #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
     /// The parts of the envelope that the event log keeps; None for a message that was read back from a store.
-    #[must_use]
     pub fn fragments(&self) -> Option<EnvelopeFragments<'_>> {
         let timestamp = self.body.get(TIMESTAMP_AT..TIMESTAMP_AT + 24)?;
         self.layout?.fragments(&self.body, timestamp)
     }
 
     /// A message read back from a store. It is not tracked.
-    #[must_use]
     pub fn restore(kept: StoredMessage) -> Self {
         let StoredMessage {
             id,

@@ -13,7 +13,6 @@ pub struct PageRoom {
 
 impl PageRoom {
     /// An empty page of this many bytes.
-    #[must_use]
     pub const fn new(bytes_max: usize) -> Self {
         Self {
             left: bytes_max,

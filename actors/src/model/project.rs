@@ -96,7 +96,6 @@ fn present<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(deserializer: 
 
 impl ConfigChanges {
     /// Whether the changes touch limits, which only an operator may set.
-    #[must_use]
     pub const fn touches_limits(&self) -> bool {
         self.max_sessions.is_some()
             || self.max_protocols.is_some()
@@ -183,7 +182,6 @@ impl ProjectRecord {
     }
 
     /// The project of callers that name none.
-    #[must_use]
     pub fn default_project(now_ms: u64) -> Self {
         Self {
             id: ProjectId::default_project(),
@@ -397,14 +395,12 @@ impl ProjectRecord {
     }
 
     /// Whether the owner is a key of this project of whose rotation chain no key is valid.
-    #[must_use]
     pub fn is_orphaned(&self, owner: &Owner, now_ms: u64) -> bool {
         let owns = |key: &KeyRecord| Owner::key(&key.lineage) == *owner && key.status(now_ms).is_valid();
         owner.is_key() && !self.keys.iter().any(owns)
     }
 
     /// The error for a target that cannot exist: the same as for one that does not exist.
-    #[must_use]
     pub const fn no_such_target(&self) -> BrokerError {
         let side = if self.config.allow_cross_project {
             CrossProjectSide::Target

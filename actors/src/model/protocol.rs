@@ -36,7 +36,6 @@ impl ProtocolName {
     }
 
     /// The text of the name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -113,7 +112,6 @@ pub struct ProtocolRecord {
 impl ProtocolRecord {
     /// The parts in which another registration of the same name and version differs. Empty for the same protocol,
     /// even if another session registered it at another time.
-    #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         [
             // Build metadata does not make another version, yet it is part of the registration.

@@ -135,7 +135,6 @@ impl AddressedTo {
     }
 
     /// Whether a person with this name and these roles may answer.
-    #[must_use]
     pub fn includes(&self, name: &str, roles: &[String]) -> bool {
         match self {
             Self::Anyone => true,
@@ -144,7 +143,6 @@ impl AddressedTo {
     }
 
     /// The text in the contract.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
             Self::Anyone => Self::ANYONE,
@@ -236,7 +234,6 @@ pub enum Closing {
 
 impl Closing {
     /// The person who closed it; None for an end without a person.
-    #[must_use]
     pub const fn by(&self) -> Option<&AnsweredBy> {
         match self {
             Self::Answered { by, .. } | Self::Declined { by, .. } => Some(by),
@@ -245,7 +242,6 @@ impl Closing {
     }
 
     /// The state in the contract.
-    #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Answered { .. } => "answered",
@@ -278,7 +274,6 @@ pub struct ConsoleId {
 
 impl ConsoleId {
     /// Reads what [`Display`](fmt::Display) writes.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (replica, number) = text.split_once('.')?;
         Some(Self {
@@ -297,19 +292,16 @@ impl fmt::Display for ConsoleId {
 
 impl Question {
     /// When it was asked, in milliseconds since the Unix epoch.
-    #[must_use]
     pub const fn asked_at_ms(&self) -> u64 {
         self.id.created_ms()
     }
 
     /// Whether it waits for an answer.
-    #[must_use]
     pub const fn is_open(&self) -> bool {
         !matches!(self.state, QuestionState::Closed(_))
     }
 
     /// How it ended; None while it is open.
-    #[must_use]
     pub const fn closed(&self) -> Option<&Closed> {
         match &self.state {
             QuestionState::Closed(closed) => Some(closed),
@@ -318,7 +310,6 @@ impl Question {
     }
 
     /// The console that shows it first.
-    #[must_use]
     pub const fn console(&self) -> Option<ConsoleId> {
         match &self.state {
             QuestionState::Offered(offer) => Some(offer.console),
@@ -328,7 +319,6 @@ impl Question {
     }
 
     /// Bytes of the record as stores keep it: JSON.
-    #[must_use]
     pub fn stored_len(&self) -> usize {
         // Writing plain values to memory cannot fail.
         serde_json::to_vec(self).map_or(0, |text| text.len())

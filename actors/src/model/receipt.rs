@@ -10,26 +10,22 @@ pub struct CallReceipt(u64);
 
 impl CallReceipt {
     /// A random receipt.
-    #[must_use]
     pub fn generate() -> Self {
         Self(uuid::Uuid::new_v4().as_u64_pair().0)
     }
 
     /// The number of the receipt, big-endian.
-    #[must_use]
     pub const fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
 
     /// The text that a caller passes back: 24 hexadecimal digits. The last eight bind the receipt to its session.
-    #[must_use]
     pub fn to_text(self, session: SessionId) -> String {
         format!("{:016x}{:08x}", self.0, self.checksum(session))
     }
 
     /// Reads a receipt. None when the text is not a receipt of this session: mistyped, cut off, or of another
     /// session.
-    #[must_use]
     pub fn parse(text: &str, session: SessionId) -> Option<Self> {
         const LEN: usize = 24;
         let is_hexadecimal = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');

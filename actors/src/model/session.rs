@@ -13,7 +13,6 @@ use super::{Capabilities, Owner, ProjectId, SessionId, SessionName, WakePreferen
 const CONVERSATION_BYTES_MAX: usize = 128;
 
 /// Whether a text can be the id of a conversation: at most 128 bytes on one line.
-#[must_use]
 pub fn is_conversation(id: &str) -> bool {
     (1..=CONVERSATION_BYTES_MAX).contains(&id.len()) && !id.contains(char::is_control)
 }
@@ -54,7 +53,6 @@ pub struct SessionRecord {
 pub const AUTOMATIC_NAME: &str = "automatic_name";
 
 /// Whether the metadata say that a front has chosen the name of their session, and not its agent.
-#[must_use]
 pub fn is_name_automatic(metadata: &Map<String, Value>) -> bool {
     metadata.get(AUTOMATIC_NAME) == Some(&Value::Bool(true))
 }
@@ -83,7 +81,6 @@ impl Holder {
 
 /// The id of the session in which commands of this owner send under this name. It is the same each time, so that a repeat
 /// under an idempotency key is recognized after the session has ended. No session of another project has it.
-#[must_use]
 pub fn id_of_sender(project: &ProjectId, owner: &Owner, name: &SessionName) -> SessionId {
     let text = [project.as_str(), owner.as_str(), name.as_str()].join("\n");
     let mut bytes: [u8; 16] = Sha256::digest(text).first_chunk().copied().unwrap_or_default();
@@ -96,7 +93,6 @@ pub fn id_of_sender(project: &ProjectId, owner: &Owner, name: &SessionName) -> S
 
 impl SessionRecord {
     /// The broker as the sender of its own messages. No session has its id.
-    #[must_use]
     pub fn broker() -> Self {
         Self {
             id: SessionId::BROKER,
@@ -112,13 +108,11 @@ impl SessionRecord {
     }
 
     /// Whether the session outlives its caller: another one can resume it by its name.
-    #[must_use]
     pub fn is_durable(&self) -> bool {
         self.name.is_some() && !self.holder.only_sends
     }
 
     /// Whether the session is that of a person.
-    #[must_use]
     pub fn is_human(&self) -> bool {
         self.metadata.get("kind").and_then(Value::as_str) == Some(HUMAN_KIND)
     }
@@ -129,14 +123,12 @@ impl SessionRecord {
     }
 
     /// The conversation that the session serves, as its metadata say; None where it cannot be an address.
-    #[must_use]
     pub fn conversation(&self) -> Option<&str> {
         let id = self.metadata.get("conversation")?.as_str()?;
         is_conversation(id).then_some(id)
     }
 
     /// The id by which the holder names the session.
-    #[must_use]
     pub fn holder_id(&self) -> SessionId {
         match self.holder.incarnation {
             0 => self.id,
@@ -145,14 +137,12 @@ impl SessionRecord {
     }
 
     /// Whether a caller that passes this id acts as the session.
-    #[must_use]
     pub fn acts_by(&self, id: SessionId) -> bool {
         let Holder { incarnation, by_id, .. } = self.holder;
         self.holder_id() == id && (incarnation != 0 || by_id)
     }
 
     /// A random incarnation for the next holder.
-    #[must_use]
     pub fn new_incarnation(&self) -> u32 {
         if self.id.durable() != self.id {
             // An id that is no `UUIDv7` of this broker has no room for an incarnation.
@@ -166,7 +156,6 @@ impl SessionRecord {
 
 impl SessionRecord {
     /// Bytes of the record as stores keep it: JSON.
-    #[must_use]
     pub fn stored_len(&self) -> usize {
         // Writing plain values to memory cannot fail.
         serde_json::to_vec(self).map_or(0, |text| text.len())
@@ -196,7 +185,6 @@ pub struct PresenceTimeouts {
 
 impl PresenceTimeouts {
     /// The status after this time of silence.
-    #[must_use]
     pub fn status(&self, silence: Duration) -> SessionStatus {
         if silence >= self.disconnect_after {
             SessionStatus::Disconnected

@@ -30,7 +30,6 @@ pub struct TraceContext {
 
 impl TraceContext {
     /// The context of a span that is recorded.
-    #[must_use]
     pub const fn recorded(trace_id: u128, span_id: u64, state: Option<Arc<str>>) -> Self {
         Self {
             trace_id,
@@ -42,7 +41,6 @@ impl TraceContext {
 
     /// Parses both values. An invalid `tracestate` is ignored; `None` for an invalid `traceparent`, because the context
     /// as a whole is ignored then (W3C Trace Context, section 3.3).
-    #[must_use]
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
         let text = traceparent.as_bytes();
         let (head, rest) = text.split_at_checked(TRACEPARENT_LEN)?;
@@ -67,19 +65,16 @@ impl TraceContext {
     }
 
     /// Whether the caller records the trace.
-    #[must_use]
     pub const fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 
     /// `tracestate`, if there is any.
-    #[must_use]
     pub const fn state(&self) -> Option<&Arc<str>> {
         self.state.as_ref()
     }
 
     /// `traceparent` in version 00.
-    #[must_use]
     pub fn traceparent(&self) -> String {
         format!("00-{:032x}-{:016x}-{:02x}", self.trace_id, self.span_id, self.flags)
     }
@@ -101,7 +96,6 @@ impl TraceContext {
     }
 
     /// The object that [`Self::write_meta`] wrote, if it is at the end of `json`.
-    #[must_use]
     pub fn meta_at_end(json: &[u8]) -> Option<&[u8]> {
         let at = json.len().checked_sub(PARENT_TAIL_LEN)?;
         let tail = &json[at..];
@@ -121,7 +115,6 @@ impl TraceContext {
     }
 
     /// The context that [`Self::write_meta`] wrote at the end of `json`.
-    #[must_use]
     pub fn at_end(json: &[u8]) -> Option<Self> {
         #[derive(serde::Deserialize)]
         struct Meta {

@@ -6,7 +6,6 @@ use semver::{Comparator, Op, Version};
 
 /// Whether semver calls two versions of one protocol compatible: a caret requirement on the lower one admits the
 /// higher (1.0.0 with 1.1.0, not with 2.0.0; 0.1.0 not with 0.2.0).
-#[must_use]
 pub fn are_compatible(a: &Version, b: &Version) -> bool {
     let (low, high) = if a.cmp_precedence(b).is_le() { (a, b) } else { (b, a) };
     let caret = Comparator {
@@ -20,7 +19,6 @@ pub fn are_compatible(a: &Version, b: &Version) -> bool {
 }
 
 /// Whether a session that declares these versions takes messages of this one.
-#[must_use]
 pub fn accepts_version(versions: &BTreeSet<Version>, version: &Version) -> bool {
     // The common case: the recipient declares the version of the message.
     if versions.contains(version) {

@@ -42,7 +42,6 @@ impl Default for WakePreference {
 
 impl WakePreference {
     /// Whether it is what an agent has that says nothing.
-    #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -68,7 +67,6 @@ impl WakeFor {
     pub const NAMES: [&str; 4] = ["any", "high", "urgent", "never"];
 
     /// Whether a message of this priority wakes the agent.
-    #[must_use]
     pub fn allows(self, priority: Priority) -> bool {
         match self {
             Self::Any => true,
@@ -104,7 +102,6 @@ impl QuietHours {
 
     /// Milliseconds from this moment, in milliseconds since the Unix epoch, to the end of the quiet hours; None outside
     /// of them.
-    #[must_use]
     pub fn left_ms(&self, unix_ms: u64) -> Option<u64> {
         const MINUTE_MS: u64 = 60_000;
         let day = u64::from(MINUTES_OF_DAY) * MINUTE_MS;
@@ -190,7 +187,6 @@ pub struct Rungs(u8);
 
 impl Rungs {
     /// The ways with these names. A name that is unknown is left out.
-    #[must_use]
     pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         names
             .into_iter()
@@ -205,7 +201,6 @@ impl Rungs {
     }
 
     /// Whether there is none.
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -216,13 +211,11 @@ impl Rungs {
     }
 
     /// The set as a number, for an atomic.
-    #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
     /// The set of [`Self::bits`].
-    #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }

@@ -62,7 +62,6 @@ pub struct Routed {
 
 impl Routed {
     /// The answer to a send whose idempotency key has a result already.
-    #[must_use]
     pub fn from_first_result(first: SendResult) -> Self {
         Self {
             result: first,

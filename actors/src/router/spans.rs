@@ -17,14 +17,12 @@ pub struct AcceptSpans {
 
 impl AcceptSpans {
     /// Begins to accept a message for the request of this recorded span.
-    #[must_use]
     pub fn begin(request: &TraceContext) -> Option<Box<Self>> {
         let accept = ActiveSpan::child("accept", SpanKind::Producer, request)?;
         Some(Box::new(Self { store: None, accept }))
     }
 
     /// The context of what the message causes.
-    #[must_use]
     pub const fn context(&self) -> &TraceContext {
         self.accept.context()
     }

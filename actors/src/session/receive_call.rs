@@ -20,7 +20,6 @@ pub struct ReadAt(u64);
 
 impl ReadAt {
     /// For a request that is read now.
-    #[must_use]
     pub fn now() -> Self {
         Self(ANSWERS_WRITTEN.load(Ordering::SeqCst))
     }
@@ -70,7 +69,6 @@ impl Default for ReceiveCall {
 
 impl ReceiveCall {
     /// The receipt by which a later call acknowledges what this one returns.
-    #[must_use]
     pub fn receipt(&self) -> CallReceipt {
         self.0.receipt
     }
@@ -82,7 +80,6 @@ impl ReceiveCall {
     }
 
     /// Whether the caller has cancelled the call.
-    #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::SeqCst)
     }
@@ -98,7 +95,6 @@ impl ReceiveCall {
     }
 
     /// Begins to hand the last bytes of the answer to the operating system. Hold it for one call that does not block.
-    #[must_use]
     pub fn begin_write(&self) -> WriteInProgress<'_> {
         let written = self.0.written.lock();
         let place = ANSWERS_WRITTEN.fetch_add(1, Ordering::SeqCst) + 1;
@@ -111,20 +107,17 @@ impl ReceiveCall {
     }
 
     /// Whether the answer is written.
-    #[must_use]
     pub fn is_written(&self) -> bool {
         *self.0.written.lock() != 0
     }
 
     /// Whether the answer was written before a request was read.
-    #[must_use]
     pub fn is_written_before(&self, read: ReadAt) -> bool {
         let place = *self.0.written.lock();
         place != 0 && place <= read.0
     }
 
     /// Whether both are clones of one call.
-    #[must_use]
     pub fn is_same_call(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

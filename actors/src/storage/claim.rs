@@ -8,13 +8,11 @@ pub struct Claim(NonZeroU64);
 
 impl Claim {
     /// A new random token.
-    #[must_use]
     pub fn generate() -> Self {
         Self::from_bits(uuid::Uuid::new_v4().as_u64_pair().1)
     }
 
     /// The token with these bits; the highest bit is always set.
-    #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         // The second half of a random UUID has its highest bit set, so no randomness is lost.
         match NonZeroU64::new(bits | 1 << 63) {
@@ -24,7 +22,6 @@ impl Claim {
     }
 
     /// The bits of the token; the highest one is set.
-    #[must_use]
     pub const fn bits(self) -> u64 {
         self.0.get()
     }

@@ -75,33 +75,28 @@ pub struct ServerFigures {
 
 impl dyn Storage {
     /// [`ReplicatedStorage::bridge`]; None for a storage of one process.
-    #[must_use]
     pub fn bridge(&self) -> Option<Arc<dyn Bridge>> {
         self.replicated().map(ReplicatedStorage::bridge)
     }
 
     /// [`ReplicatedStorage::replicas`]; None for a storage of one process.
-    #[must_use]
     pub fn replicas(&self) -> Option<Arc<dyn ReplicaDirectory>> {
         self.replicated().map(ReplicatedStorage::replicas)
     }
 
     /// [`ReplicatedStorage::epoch`]; the data of a storage of one process never roll back, so its epoch stays 0.
-    #[must_use]
     pub fn epoch(&self) -> StoreEpoch {
         self.replicated()
             .map_or_else(StoreEpoch::default, ReplicatedStorage::epoch)
     }
 
     /// [`ReplicatedStorage::has_rolled_back`]; always false for a storage of one process.
-    #[must_use]
     pub fn has_rolled_back(&self, project: &ProjectId, since: StoreEpoch) -> bool {
         self.replicated()
             .is_some_and(|shared| shared.has_rolled_back(project, since))
     }
 
     /// [`ReplicatedStorage::open_at`], or [`Storage::open`].
-    #[must_use]
     pub fn open_at(&self, project: &ProjectId, epoch: StoreEpoch) -> Arc<dyn Store> {
         match self.replicated() {
             Some(shared) => shared.open_at(project, epoch),

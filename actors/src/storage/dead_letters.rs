@@ -84,7 +84,6 @@ impl Default for DeadLetterQuery {
 
 impl DeadLetterQuery {
     /// True if a dead letter passes the filters. The position and the size of the page are not considered.
-    #[must_use]
     pub fn matches(&self, dead_letter: &DeadLetter) -> bool {
         self.reason.is_none_or(|reason| dead_letter.reason == reason)
             && self

@@ -102,7 +102,6 @@ pub enum Audience {
 
 impl Audience {
     /// The recipients as a slice.
-    #[must_use]
     pub fn ids(&self) -> &[SessionId] {
         match self {
             Self::One(id) => std::slice::from_ref(id),
@@ -134,7 +133,6 @@ pub enum Appended {
 
 impl Appended {
     /// Accepted for the whole audience.
-    #[must_use]
     pub const fn accepted_by_all(queue_len: usize) -> Self {
         Self::Accepted {
             queue_len,
@@ -144,7 +142,6 @@ impl Appended {
     }
 
     /// Refused for the whole audience.
-    #[must_use]
     pub fn refused_by_all(refused: &[SessionId], refusal: RecipientRefusal) -> Self {
         Self::Accepted {
             queue_len: 0,
@@ -229,7 +226,6 @@ pub enum Acknowledge {
 
 impl Acknowledge {
     /// The messages become dead letters: their recipient rejects them, or cannot get them.
-    #[must_use]
     pub fn rejects(&self) -> bool {
         matches!(self, Self::Concluded(_, outcome) if outcome.kind.dead_letter_reason().is_some())
     }

@@ -29,7 +29,6 @@ pub struct MemoryStorage {
 
 impl MemoryStorage {
     /// `retention` applies to each project by itself, except `messages_bytes_max`, which all projects share.
-    #[must_use]
     pub fn new(retention: Retention) -> Self {
         Self {
             limits: StoreLimits::new(retention),
@@ -38,7 +37,6 @@ impl MemoryStorage {
     }
 
     /// A storage that replaces another one for this reason. Its health is degraded.
-    #[must_use]
     pub fn new_fallback(retention: Retention, why: impl Into<String>) -> Self {
         Self {
             limits: StoreLimits::new(retention),

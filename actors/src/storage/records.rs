@@ -43,7 +43,6 @@ impl Table {
     ];
 
     /// Its name, which never changes.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Protocols => "protocols",
@@ -55,7 +54,6 @@ impl Table {
     }
 
     /// The largest number of bytes of the text of a record.
-    #[must_use]
     pub const fn text_bytes_max(self) -> usize {
         match self {
             Self::Protocols => PROTOCOL_BYTES_MAX,
@@ -67,7 +65,6 @@ impl Table {
     }
 
     /// What the other replicas learn of a change of this record, if they learn of it.
-    #[must_use]
     pub fn event(self, key: &[u8]) -> Option<StoreEvent> {
         match self {
             Self::Protocols => {
@@ -87,7 +84,6 @@ impl Table {
     }
 
     /// Whether a new text adds data. A storage without space refuses it then.
-    #[must_use]
     pub const fn adds_data(self) -> bool {
         !matches!(self, Self::Targets)
     }

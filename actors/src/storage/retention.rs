@@ -13,7 +13,6 @@ pub const COPY_BYTES: usize = 128;
 pub const QUESTION_BYTES: usize = 256;
 
 /// The bytes of a message that count against a budget: its envelope at the first delivery.
-#[must_use]
 pub fn envelope_bytes(message: &Message) -> usize {
     message.encoded_len(1)
 }
@@ -89,13 +88,11 @@ const OTHER_EVENTS_WINDOW: Duration = Duration::from_hours(24);
 
 impl Retention {
     /// Whether the event log records what happens to messages.
-    #[must_use]
     pub const fn records_messages(&self) -> bool {
         !self.history_window.is_zero()
     }
 
     /// How long the event log keeps events.
-    #[must_use]
     pub const fn events_window(&self) -> Duration {
         if self.records_messages() {
             self.history_window

@@ -56,20 +56,17 @@ pub trait Store:
 
 impl dyn Store {
     /// True if other replicas change the same data: what this process remembers of the project may be out of date.
-    #[must_use]
     pub fn is_shared(&self) -> bool {
         self.replicated().is_some()
     }
 
     /// This process as the holder of a claim. Of a store of one process it is always the same.
-    #[must_use]
     pub fn own_holder(&self) -> Uuid {
         self.replicated()
             .map_or(Uuid::nil(), |shared| *shared.own_replica().as_uuid())
     }
 
     /// True if the store delivers by push.
-    #[must_use]
     pub fn supports_push(&self) -> bool {
         self.push().is_some()
     }

@@ -98,7 +98,6 @@ pub struct SendResult {
 impl SendResult {
     /// The result at the moment of acceptance: nothing is delivered yet. `audience` counts the recipients, refused ones
     /// included.
-    #[must_use]
     pub fn accepted(message: MessageId, audience: usize, queue_len: usize, refused: Vec<SessionId>) -> Self {
         Self {
             message,

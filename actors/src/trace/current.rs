@@ -12,13 +12,11 @@ thread_local! {
 }
 
 /// The trace and the span that this thread works for.
-#[must_use]
 pub fn current() -> Option<SpanIds> {
     CURRENT.get()
 }
 
 /// Works for this trace until the result is dropped.
-#[must_use]
 pub fn enter(trace: &TraceContext) -> Entered {
     Entered(CURRENT.replace(Some((trace.trace_id, trace.span_id))))
 }

@@ -101,7 +101,6 @@ impl TracedDeliveries {
     }
 
     /// Begins the spans of the acknowledgement of these messages. They end when the result is dropped.
-    #[must_use]
     pub fn acknowledge(&self, messages: &[MessageId]) -> Vec<ActiveSpan> {
         if self.is_empty() {
             return Vec::new();
@@ -115,7 +114,6 @@ impl TracedDeliveries {
     }
 
     /// As [`Self::acknowledge`], for this message and all that were delivered before it.
-    #[must_use]
     pub fn acknowledge_up_to(&self, message: MessageId) -> Vec<ActiveSpan> {
         if self.is_empty() {
             return Vec::new();

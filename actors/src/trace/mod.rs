@@ -59,7 +59,6 @@ fn tracer() -> Option<&'static dyn Tracer> {
 
 /// Whether a trace is recorded, for a span that another library builds. The id of the trace is that of `parent`, or a
 /// new one that need not be used.
-#[must_use]
 pub fn sample(parent: Option<&TraceContext>) -> Option<u128> {
     tracer()?.sample(parent)
 }

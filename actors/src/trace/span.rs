@@ -93,7 +93,6 @@ impl ActiveSpan {
     }
 
     /// Begins the span of a request with this caller. `None` if it is not recorded.
-    #[must_use]
     pub fn server(caller: Option<&TraceContext>, name: impl FnOnce() -> Cow<'static, str>) -> Option<Self> {
         let tracer = tracer()?;
         let trace_id = tracer.sample(caller)?;
@@ -102,7 +101,6 @@ impl ActiveSpan {
     }
 
     /// Begins a step of a span of this process, which is recorded.
-    #[must_use]
     pub fn child(name: &'static str, kind: SpanKind, parent: &TraceContext) -> Option<Self> {
         Some(Self::begin(
             tracer()?,
@@ -115,7 +113,6 @@ impl ActiveSpan {
 
     /// Begins to hand a message to a recipient. A broadcast has many: each begins a trace of its own, with a link to the
     /// message. `None` if it is not recorded.
-    #[must_use]
     pub(super) fn deliver(message: &Message) -> Option<Self> {
         let tracer = tracer()?;
         let cause = message.trace()?;

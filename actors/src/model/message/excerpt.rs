@@ -19,7 +19,6 @@ struct Said<'a> {
 }
 
 /// The first words of a payload on one line: those of its member `text` or `summary`, else of its JSON text.
-#[must_use]
 pub fn excerpt(payload: &str) -> String {
     if payload.len() > PARSED_BYTES_MAX {
         return first_words(&payload[..payload.floor_char_boundary(PARSED_BYTES_MAX)]);

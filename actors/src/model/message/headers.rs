@@ -53,7 +53,6 @@ pub struct Complement(Box<str>);
 
 impl Complement {
     /// The text of the object.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -35,13 +35,11 @@ impl OutcomeKind {
     pub const OF_RECIPIENTS: [Self; 3] = [Self::Done, Self::Blocked, Self::Rejected];
 
     /// What a recipient says with this name.
-    #[must_use]
     pub fn of_recipient(text: &str) -> Option<Self> {
         Self::OF_RECIPIENTS.into_iter().find(|kind| kind.as_str() == text)
     }
 
     /// The number in stored receipts. It must not change.
-    #[must_use]
     pub const fn code(self) -> u8 {
         match self {
             Self::Done => b'd',
@@ -52,7 +50,6 @@ impl OutcomeKind {
     }
 
     /// Why a message with this outcome becomes a dead letter; None if it is acknowledged.
-    #[must_use]
     pub const fn dead_letter_reason(self) -> Option<DeadLetterReason> {
         match self {
             Self::Done | Self::Blocked => None,
@@ -72,7 +69,6 @@ pub struct Outcome {
 
 impl Outcome {
     /// An outcome.
-    #[must_use]
     pub fn new(kind: OutcomeKind, note: &str) -> Arc<Self> {
         Arc::new(Self {
             kind,
@@ -81,13 +77,11 @@ impl Outcome {
     }
 
     /// The room that it takes besides its receipt, counted in receipts.
-    #[must_use]
     pub fn receipts_len(&self) -> usize {
         1 + self.note.len() / NOTE_BYTES_PER_RECEIPT
     }
 
     /// The stored form: the code of the kind, and the note.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(1 + self.note.len());
         bytes.push(self.kind.code());
@@ -96,7 +90,6 @@ impl Outcome {
     }
 
     /// Reads the stored form. None if it is not one.
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Arc<Self>> {
         let (code, note) = bytes.split_first()?;
         let kind = OutcomeKind::ALL.into_iter().find(|kind| kind.code() == *code)?;

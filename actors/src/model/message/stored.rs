@@ -35,7 +35,6 @@ pub enum StoredMessageError {
 
 impl Message {
     /// The stored form, which [`Message::from_stored`] reads. It does not contain the delivery status.
-    #[must_use]
     pub fn to_stored(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + self.body.len());
         self.write_stored(&mut out);
@@ -43,7 +42,6 @@ impl Message {
     }
 
     /// Bytes of [`Message::to_stored`].
-    #[must_use]
     pub fn stored_len(&self) -> usize {
         let recipient = self.recipient.map_or(0, |_| 16);
         let ttl = self.ttl.map_or(0, |_| 8);
@@ -89,7 +87,6 @@ impl Message {
     }
 
     /// Whether the sender tracks the delivery status.
-    #[must_use]
     pub fn is_tracked(&self) -> bool {
         self.as_sent().progress.status.is_some()
     }

@@ -23,7 +23,6 @@ pub struct EnvelopeSummary {
 
 impl Message {
     /// Reads what the envelope says besides its payload, without reading the payload.
-    #[must_use]
     pub fn summary(&self) -> EnvelopeSummary {
         #[derive(Deserialize)]
         struct Head {

@@ -5,13 +5,11 @@ use crate::model::TraceContext;
 
 impl Message {
     /// The JSON object `_meta` of the envelope: the trace that the message belongs to.
-    #[must_use]
     pub fn meta(&self) -> Option<&[u8]> {
         TraceContext::meta_at_end(&self.body)
     }
 
     /// The trace that the message belongs to.
-    #[must_use]
     pub fn trace(&self) -> Option<TraceContext> {
         TraceContext::at_end(&self.body)
     }

@@ -86,20 +86,17 @@ impl Transformed {
     }
 
     /// The room that it takes besides its receipt, counted in receipts.
-    #[must_use]
     pub fn receipts_len(&self) -> usize {
         1 + self.places().map(String::len).sum::<usize>() / BYTES_PER_RECEIPT
     }
 
     /// The stored form.
-    #[must_use]
     pub fn to_text(&self) -> String {
         // A value with text keys and no map cannot fail to be written.
         serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Reads the stored form. None if it is not one.
-    #[must_use]
     pub fn from_text(text: &[u8]) -> Option<Self> {
         serde_json::from_slice(text).ok()
     }

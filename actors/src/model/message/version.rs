@@ -29,7 +29,6 @@ pub struct TransformHeaders<'a> {
 
 impl<'a> TransformHeaders<'a> {
     /// The text of the header `complement`.
-    #[must_use]
     pub fn complement(&self) -> Option<&'a str> {
         self.complement.map(RawValue::get)
     }
@@ -51,13 +50,11 @@ struct Places {
 
 impl Message {
     /// The message as it was sent: another one if this is its form in another version.
-    #[must_use]
     pub fn as_sent(&self) -> &Self {
         self.sent.as_deref().unwrap_or(self)
     }
 
     /// Whether this is the form of that message, and not of another copy of it.
-    #[must_use]
     pub fn is_form_of(&self, message: &Arc<Self>) -> bool {
         self.sent.as_ref().is_some_and(|sent| Arc::ptr_eq(sent, message))
     }
@@ -80,7 +77,6 @@ impl Message {
     }
 
     /// The protocol and the payload. None for an envelope that another build has written in another way.
-    #[must_use]
     pub fn text(&self) -> Option<MessageText<'_>> {
         let Places { name, version, payload } = self.places()?;
         let text = |(from, to)| std::str::from_utf8(self.body.get(from..to)?).ok();
@@ -92,7 +88,6 @@ impl Message {
     }
 
     /// What the sender says about the transformation of the message.
-    #[must_use]
     pub fn transform_headers(&self) -> TransformHeaders<'_> {
         let tail = self
             .places()
@@ -104,7 +99,6 @@ impl Message {
 
     /// The form of this message for recipients of another version: everything stays but the version and the payload.
     /// `transformed` is the text of the member of this name, an object.
-    #[must_use]
     pub fn in_version(self: &Arc<Self>, version: &str, payload: &str, transformed: &str) -> Option<Self> {
         const TRANSFORMED: &[u8] = b",\"transformed\":";
         let places = self.places()?;

@@ -48,7 +48,6 @@ impl ProjectRecord {
     }
 
     /// The login whose token has this digest, unless it has expired.
-    #[must_use]
     pub fn login(&self, digest: &KeyDigest, now_ms: u64) -> Option<&LoginRecord> {
         let found = self.logins.iter().find(|login| login.digest.matches(digest));
         found.filter(|login| self.active && login.expires_at_ms > now_ms)

@@ -58,7 +58,6 @@ fn check_images(images: &[Image]) -> Result<(), Refusal> {
 
 impl QuestionContent {
     /// The content of one question without options.
-    #[must_use]
     pub fn text(question: impl Into<String>) -> Self {
         Self {
             items: vec![QuestionItem::text(question)],
@@ -67,7 +66,6 @@ impl QuestionContent {
     }
 
     /// The first characters of the first question on one line.
-    #[must_use]
     pub fn summary(&self) -> String {
         let first = self
             .items
@@ -131,7 +129,6 @@ impl QuestionContent {
 
 impl QuestionItem {
     /// A question without options.
-    #[must_use]
     pub fn text(question: impl Into<String>) -> Self {
         Self {
             id: String::new(),
@@ -226,7 +223,6 @@ impl QuestionItem {
 
 impl AnswerPart {
     /// Whether it says nothing.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         let is_blank = |text: &Option<String>| text.as_deref().is_none_or(|text| text.trim().is_empty());
         self.selected.is_empty() && is_blank(&self.other) && is_blank(&self.text)
@@ -235,7 +231,6 @@ impl AnswerPart {
 
 impl Answer {
     /// The answer of these words.
-    #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self {
             part: AnswerPart {

@@ -37,7 +37,6 @@ pub struct QuestionContent {
 
 impl QuestionContent {
     /// Bytes of the content as stores keep it: JSON.
-    #[must_use]
     pub fn stored_len(&self) -> usize {
         // Writing plain values to memory cannot fail.
         serde_json::to_vec(self).map_or(0, |text| text.len())

@@ -22,7 +22,6 @@ fn person(by: &AnsweredBy) -> Value {
 
 impl Question {
     /// The state in the contract: `pending` for each open one.
-    #[must_use]
     pub const fn state_str(&self) -> &'static str {
         match &self.state {
             QuestionState::Closed(closed) => closed.how.as_str(),
@@ -36,7 +35,6 @@ impl Question {
     /// {"question_id": "…", "state": "declined", "asked_at": "…", "seen_at": "…", "reason": "ask Lena",
     ///  "declined_by": {"human": "mara", "via": "web"}, "declined_at": "…"}
     /// ```
-    #[must_use]
     pub fn outcome(&self) -> Map<String, Value> {
         let mut members = Map::new();
         let mut put = |name: &str, value: Value| {
@@ -85,7 +83,6 @@ impl Question {
     }
 
     /// One line for a model: what became of the question, and the beginning of the answer in words.
-    #[must_use]
     pub fn outcome_line(&self) -> String {
         let words = self.outcome_words();
         let plain = |c: char| if c.is_control() { ' ' } else { c };
@@ -124,7 +121,6 @@ impl Question {
 
 impl super::Answer {
     /// The answer in words.
-    #[must_use]
     pub fn line(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         if let Some(words_of_part) = self.part.line() {

@@ -15,7 +15,6 @@ pub trait AnswerSeal: fmt::Debug + Send + Sync {
 
 impl Question {
     /// The record with its answer encrypted. None if that fails. A record without an answer is unchanged.
-    #[must_use]
     pub fn sealed(mut self, seal: &dyn AnswerSeal) -> Option<Self> {
         if let Some(answer) = self.answer_mut() {
             let text = serde_json::to_string(&std::mem::take(answer)).ok()?;
@@ -25,7 +24,6 @@ impl Question {
     }
 
     /// The record with its answer in plain text. None if it cannot be decrypted, or is not encrypted.
-    #[must_use]
     pub fn opened(&self, seal: &dyn AnswerSeal) -> Option<Self> {
         let text = seal.open(self.id, self.sealed_answer.as_deref()?)?;
         let mut opened = self.clone();

@@ -72,7 +72,6 @@ impl From<Refusal> for BrokerError {
 
 impl Urgency {
     /// How long a question stays offered to one console before it moves on.
-    #[must_use]
     pub const fn offer_time(self) -> Duration {
         match self {
             Self::High => Duration::from_secs(60),
@@ -84,7 +83,6 @@ impl Urgency {
 
 impl Closed {
     /// The name of the person or caller who closed it.
-    #[must_use]
     pub fn by(&self) -> Option<&str> {
         match &self.how {
             Closing::Answered { by, .. } | Closing::Declined { by, .. } => Some(by.human.as_str()),
@@ -116,7 +114,6 @@ impl Question {
     }
 
     /// The claim of a person; None while no person has one.
-    #[must_use]
     pub const fn claim(&self) -> Option<&QuestionClaim> {
         match &self.state {
             QuestionState::Claimed(claim) => Some(claim),
@@ -354,7 +351,6 @@ impl Question {
 
     /// When it is said that its time is nearly over, in milliseconds since the Unix epoch; None if that was said, or is
     /// never said.
-    #[must_use]
     pub fn expiry_warning_ms(&self) -> Option<u64> {
         let end = self.expires_at_ms.filter(|_| self.is_open() && !self.is_expiring)?;
         let life = end.saturating_sub(self.asked_at_ms());
@@ -362,7 +358,6 @@ impl Question {
     }
 
     /// Whether it has an answer that is deleted once the asker has it.
-    #[must_use]
     pub const fn has_secret(&self) -> bool {
         let is_answered = matches!(
             &self.state,
@@ -402,7 +397,6 @@ impl Question {
 
     /// When it expires if no further key is typed, in milliseconds since the Unix epoch: at its end, or 2 minutes after the
     /// last keystroke of a claim, but not more than 30 minutes after its end.
-    #[must_use]
     pub fn expires_next_ms(&self) -> Option<u64> {
         let end = self.expires_at_ms.filter(|_| self.is_open())?;
         let typed = self.claim().map_or(0, |claim| claim.typed_at_ms);
@@ -413,7 +407,6 @@ impl Question {
 
 impl QuestionClaim {
     /// Whether the person typed a moment ago.
-    #[must_use]
     pub fn is_typing(&self, now: Now) -> bool {
         is_within(self.typed_at_ms, TYPING_SHOWN, now)
     }

@@ -48,7 +48,6 @@ impl ProjectHandle {
     }
 
     /// The name of the recipient of a dead letter: the name that it has now, or else the one that it had.
-    #[must_use]
     pub fn recipient_name(&self, dead: &DeadLetter) -> Option<SessionName> {
         let member = self.session(dead.recipient);
         let name = member.and_then(|member| member.record.name.clone());

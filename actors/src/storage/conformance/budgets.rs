@@ -14,7 +14,6 @@ use super::{
 use crate::model::{Budget, BudgetFull, DeadLetterReason, Headers, MessageId, SessionId, SessionRecord};
 
 /// Budgets for a few large messages.
-#[must_use]
 pub fn small_budgets() -> Retention {
     Retention {
         queue_bytes_max: 3 * LARGE,

@@ -39,7 +39,6 @@ pub struct BlockHeader {
 
 impl BlockHeader {
     /// The stored form.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [VERSION; HEADER_BYTES];
         bytes[1..5].copy_from_slice(&self.records.to_be_bytes());
@@ -116,25 +115,21 @@ pub struct BlockWriter {
 
 impl BlockWriter {
     /// What the header would say.
-    #[must_use]
     pub const fn header(&self) -> &BlockHeader {
         &self.header
     }
 
     /// The records.
-    #[must_use]
     pub fn records(&self) -> &[u8] {
         &self.records
     }
 
     /// True if the block has no record.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.header.records == 0
     }
 
     /// True if the block gets no further record.
-    #[must_use]
     pub const fn is_full(&self) -> bool {
         self.records.len() + HEADER_BYTES >= BLOCK_BYTES
     }

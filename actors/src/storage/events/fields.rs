@@ -4,7 +4,6 @@ use super::record::{RecordTime, take_record, write_event};
 use crate::model::ProjectEvent;
 
 /// The record of an event that is not an accepted message, without the length, the kind and the time.
-#[must_use]
 pub fn fields_of(event: &ProjectEvent) -> Vec<u8> {
     let mut record = Vec::new();
     let (at_ms, block_ms) = (0, 0);

@@ -29,7 +29,6 @@ pub enum Within {
 
 impl Boundary {
     /// Before the first event of a block.
-    #[must_use]
     pub const fn before_block(block: u64) -> Self {
         Self {
             block,
@@ -52,7 +51,6 @@ pub struct PageReader {
 
 impl PageReader {
     /// An empty page that begins at `boundary`.
-    #[must_use]
     pub fn new(query: EventQuery, incarnation: u64, boundary: Boundary) -> Self {
         Self {
             query,
@@ -88,7 +86,6 @@ impl PageReader {
 
     /// The page. `oldest` is the oldest event that is kept, `end` the last event that was recorded. `has_more` says that
     /// there are blocks, in the direction of reading, that were not added.
-    #[must_use]
     pub fn finish(mut self, oldest: Option<EventPosition>, end: EventPosition, has_more: bool) -> EventPage {
         self.page.oldest = oldest;
         self.page.more = self.is_full || has_more;

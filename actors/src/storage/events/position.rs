@@ -20,7 +20,6 @@ pub struct EventPosition {
 
 impl EventPosition {
     /// The position before the first event of an incarnation. Blocks are numbered from 1.
-    #[must_use]
     pub const fn origin(incarnation: u64) -> Self {
         Self {
             incarnation,

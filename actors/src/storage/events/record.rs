@@ -196,7 +196,6 @@ pub fn take_record<'a>(rest: &mut &'a [u8]) -> Decoded<&'a [u8]> {
 }
 
 /// The kind of a record that [`take_record`] returned; None for a kind of a later version.
-#[must_use]
 pub fn kind_of(record: &[u8]) -> Option<EventKind> {
     EventKind::from_number(*record.first()?)
 }

@@ -51,7 +51,6 @@ pub enum StatusFilter {
 
 impl StatusFilter {
     /// Whether a status is this one.
-    #[must_use]
     pub const fn matches(self, status: DeliveryStatus) -> bool {
         matches!(
             (self, status),

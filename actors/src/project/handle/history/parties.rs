@@ -36,7 +36,6 @@ impl SessionSet {
     }
 
     /// Whether this session is one of them.
-    #[must_use]
     pub fn contains(&self, session: SessionId) -> bool {
         self.ids.contains(&session)
     }
@@ -47,7 +46,6 @@ impl SessionSet {
     }
 
     /// Whether one of them sent or got the message.
-    #[must_use]
     pub fn sent_or_got(&self, accepted: &AcceptedMessage) -> bool {
         self.ids.contains(&accepted.sender)
             || match &accepted.recipients {

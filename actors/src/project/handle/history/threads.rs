@@ -88,7 +88,6 @@ pub struct ThreadPage {
 
 impl ThreadPage {
     /// Where a page begins that comes after one of these threads.
-    #[must_use]
     pub fn behind(&self, last: &Thread) -> ThreadCursor {
         ThreadCursor {
             span: self.span,
