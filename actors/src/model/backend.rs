@@ -32,11 +32,6 @@ impl BackendName {
         }
         Ok(Self(text.into()))
     }
-
-    /// The text of the name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 text_id!(BackendName, parse);

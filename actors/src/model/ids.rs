@@ -56,11 +56,6 @@ impl ProjectId {
     pub fn default_project() -> Self {
         Self(Self::DEFAULT.into())
     }
-
-    /// The text of the id.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 impl SessionId {
@@ -152,15 +147,16 @@ impl SessionName {
         }
         Ok(Self(text.into()))
     }
-
-    /// The text of the name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 macro_rules! text_id {
     ($name:ident, $read:ident) => {
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)

@@ -71,11 +71,6 @@ impl KeyId {
         }
         Ok(Self(format!("k{}", String::from_utf8_lossy(&bytes)).into()))
     }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 super::ids::text_id!(KeyId, parse);

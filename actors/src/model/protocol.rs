@@ -34,39 +34,9 @@ impl ProtocolName {
             ))
         }
     }
-
-    /// The text of the name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl fmt::Display for ProtocolName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-impl fmt::Debug for ProtocolName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-impl std::borrow::Borrow<str> for ProtocolName {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-impl Serialize for ProtocolName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-impl<'de> Deserialize<'de> for ProtocolName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-        Self::parse(&text).map_err(serde::de::Error::custom)
-    }
-}
+super::ids::text_id!(ProtocolName, parse);
 
 /// A messaging pattern that a protocol is meant for: an entry of its `capabilities`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
