@@ -6,6 +6,8 @@ use answer::answer;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::words::{Id, Time};
+
 /// Calls that one answer has, at most.
 pub const CALLS_LEN_MAX: usize = 1_000;
 
@@ -18,8 +20,7 @@ pub struct Backend {
     /// `idle`, `starting`, `ready`, `backoff`, `failed`, `disabled` or `stopping`.
     pub state: String,
     /// Since when it is in this state.
-    #[schema(format = "date-time")]
-    pub since: String,
+    pub since: Time,
     /// Why it is in this state, or what it ended with before.
     #[absent]
     pub reason: Option<String>,
@@ -95,8 +96,7 @@ pub struct BackendTools {
 #[answer]
 pub struct BackendLine {
     pub number: u64,
-    #[schema(format = "date-time")]
-    pub at: String,
+    pub at: Time,
     pub text: String,
 }
 
@@ -111,13 +111,11 @@ pub struct BackendLines {
 /// A call of a backend that is not over.
 #[answer]
 pub struct BackendCall {
-    #[schema(format = "uuid")]
-    pub call_id: String,
+    pub call_id: Id,
     pub backend: String,
     /// The id of the replica that has it. Absent where the storage is not shared.
     #[absent]
-    #[schema(format = "uuid")]
-    pub replica: Option<String>,
+    pub replica: Option<Id>,
     /// The method of the request, such as `tools/call`.
     pub method: String,
     /// The backend's own name of the tool. Absent for other methods, and until the backend has listed the tool.
@@ -138,8 +136,7 @@ pub struct BackendCall {
     #[absent]
     pub session_name: Option<String>,
     /// When it arrived.
-    #[schema(format = "date-time")]
-    pub since: String,
+    pub since: Time,
     /// The time since then.
     pub age_ms: u64,
 }

@@ -4,6 +4,8 @@ use actors::desk::Presence;
 use answer::answer;
 use utoipa::ToSchema;
 
+use super::words::{Id, Time};
+
 /// The desk.
 #[answer(lenient)]
 pub struct Desk {
@@ -17,8 +19,7 @@ pub struct Desk {
     pub claimed: usize,
     /// Open questions that are urgent.
     pub high: usize,
-    #[schema(format = DateTime)]
-    pub oldest_asked_at: Option<String>,
+    pub oldest_asked_at: Option<Time>,
     /// In the first event of a stream of a console: its id.
     #[absent]
     pub console: Option<String>,
@@ -68,18 +69,15 @@ pub struct Yap {
     /// Counts the yaps of the project, without gaps.
     #[schema(value_type = usize)]
     pub seq: u64,
-    #[schema(format = "uuid")]
-    pub yap_id: String,
-    #[schema(format = "uuid")]
-    pub sender_id: String,
+    pub yap_id: Id,
+    pub sender_id: Id,
     pub sender_name: Option<String>,
     pub message: String,
     #[schema(value_type = Option<YapMode>)]
     pub mode: Option<String>,
     pub category: Option<String>,
     pub task_context: Option<String>,
-    #[schema(format = DateTime)]
-    pub at: String,
+    pub at: Time,
     /// It came after a yap with a later time was shown.
     pub late: bool,
     /// Further yaps over the rate of the sender that this one replaces.
@@ -112,8 +110,7 @@ pub struct Yaps {
 /// A yap that was accepted.
 #[answer(lenient)]
 pub struct YapAccepted {
-    #[schema(format = "uuid")]
-    pub yap_id: String,
+    pub yap_id: Id,
     /// Consoles that are connected now.
     pub shown_to: usize,
     pub kept: bool,

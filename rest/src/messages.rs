@@ -8,23 +8,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::words;
+use super::words::{self, Id, Time};
 
 /// The envelope of a message.
 #[answer(lenient)]
 pub struct Envelope {
-    #[schema(format = "uuid")]
-    pub message_id: String,
+    pub message_id: Id,
     #[schema(value_type = words::ProjectId)]
     pub project_id: String,
-    #[schema(format = "uuid")]
-    pub sender_id: String,
+    pub sender_id: Id,
     pub sender_name: Option<String>,
     /// Null for a broadcast.
-    #[schema(format = "uuid")]
-    pub recipient_id: Option<String>,
-    #[schema(format = DateTime)]
-    pub timestamp: String,
+    pub recipient_id: Option<Id>,
+    pub timestamp: Time,
     #[schema(value_type = words::ProtocolName)]
     pub protocol_name: String,
     #[schema(value_type = words::Version)]
@@ -173,8 +169,7 @@ pub struct PersonsMessages {
     /// The payloads of messages are kept after the acknowledgement (`message_history_payloads`).
     pub payloads_kept: bool,
     /// The session of the person.
-    #[schema(format = "uuid")]
-    pub session_id: String,
+    pub session_id: Id,
     pub human: String,
     /// All messages that wait for the person.
     #[schema(value_type = usize)]
@@ -206,8 +201,7 @@ pub enum DeliveryStatus {
 /// The answer to a direct message, or to a broadcast: the latter has the members from `recipients` on.
 #[answer]
 pub struct Sent {
-    #[schema(format = "uuid")]
-    pub message_id: String,
+    pub message_id: Id,
     #[absent]
     #[schema(value_type = Option<DeliveryStatus>)]
     pub status: Option<String>,
@@ -216,8 +210,7 @@ pub struct Sent {
     #[schema(value_type = Option<usize>)]
     pub queue_size: Option<u64>,
     #[absent]
-    #[schema(format = DateTime)]
-    pub delivered_at: Option<String>,
+    pub delivered_at: Option<Time>,
     /// What the recipient said of it, if the sender waited for it.
     #[absent]
     #[schema(value_type = Option<OutcomeKind>)]
@@ -299,30 +292,26 @@ pub struct Recipient {
     #[schema(value_type = Option<Vec<Rung>>)]
     pub wakes_by: Option<Vec<String>>,
     /// When it was last given messages; null if that is not known.
-    #[schema(format = DateTime)]
-    pub last_read_at: Option<String>,
+    pub last_read_at: Option<Time>,
 }
 
 /// A recipient that does not get a broadcast.
 #[answer]
 pub struct RecipientFailure {
-    #[schema(format = "uuid")]
-    pub session_id: String,
+    pub session_id: Id,
     pub code: String,
 }
 
 /// The life of a message.
 #[answer]
 pub struct MessageLife {
-    #[schema(format = "uuid")]
-    pub message_id: String,
+    pub message_id: Id,
     /// Null once the history has forgotten the message.
     pub message: Option<Envelope>,
     /// The header `thread_id`, or the id of the message, which is then the first of its thread. Null as `message`.
     #[schema(max_length = 128)]
     pub thread_id: Option<String>,
-    #[schema(format = DateTime)]
-    pub accepted_at: Option<String>,
+    pub accepted_at: Option<Time>,
     /// A page of the recipients.
     #[serde(default)]
     pub recipients: Vec<RecipientLife>,
@@ -334,23 +323,20 @@ pub struct MessageLife {
     pub incomplete: bool,
     /// Cursor of the next page of recipients.
     #[absent]
-    #[schema(format = "uuid")]
-    pub next_cursor: Option<String>,
+    pub next_cursor: Option<Id>,
 }
 
 /// The life of a message for one recipient.
 #[answer]
 pub struct RecipientLife {
-    #[schema(format = "uuid")]
-    pub session_id: String,
+    pub session_id: Id,
     /// Null for a session without a name, or one that has ended.
     pub name: Option<String>,
     /// The present status; null once the receipt is forgotten.
     #[schema(value_type = Option<DeliveryStatus>)]
     pub status: Option<String>,
     #[absent]
-    #[schema(format = DateTime)]
-    pub at: Option<String>,
+    pub at: Option<Time>,
     #[absent]
     #[schema(value_type = Option<DeadLetterReason>)]
     pub reason: Option<String>,
@@ -383,8 +369,7 @@ impl RecipientLife {
 pub struct LifeChange {
     #[schema(value_type = LifeEvent)]
     pub event: String,
-    #[schema(format = DateTime)]
-    pub at: String,
+    pub at: Time,
     /// Of a delivery: which one.
     #[absent]
     #[schema(value_type = Option<usize>)]
@@ -395,8 +380,7 @@ pub struct LifeChange {
     pub reason: Option<String>,
     /// Of a redrive: the recipient before.
     #[absent]
-    #[schema(format = "uuid")]
-    pub from: Option<String>,
+    pub from: Option<Id>,
     /// Of a delivery: what lenses did to the message. Absent for one as it was sent.
     #[absent]
     pub transformed: Option<Transform>,
@@ -436,15 +420,13 @@ pub enum LifeEvent {
 pub struct DeadLetter {
     pub message: Envelope,
     /// The recipient.
-    #[schema(format = "uuid")]
-    pub session_id: String,
+    pub session_id: Id,
     /// The name of the recipient, or the one that it had when the message was given up. Null for a recipient without a
     /// name.
     pub session_name: Option<String>,
     #[schema(value_type = DeadLetterReason)]
     pub reason: String,
-    #[schema(format = DateTime)]
-    pub at: String,
+    pub at: Time,
     pub deliveries: usize,
 }
 
@@ -479,7 +461,6 @@ pub struct Redriven {
 /// A dead letter that stays one.
 #[answer]
 pub struct RedriveFailure {
-    #[schema(format = "uuid")]
-    pub message_id: String,
+    pub message_id: Id,
     pub code: String,
 }

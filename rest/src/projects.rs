@@ -5,7 +5,7 @@ use answer::answer;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::words::{self, ApiKey};
+use super::words::{self, ApiKey, Id, Time};
 
 /// A project, without its secrets.
 #[answer]
@@ -20,8 +20,7 @@ pub struct Project {
     pub tags: Vec<String>,
     /// False once the project is deleted.
     pub active: bool,
-    #[schema(format = DateTime)]
-    pub created_at: String,
+    pub created_at: Time,
     pub config: Config,
 }
 
@@ -75,8 +74,7 @@ pub struct Permission {
     /// Messages per minute; 0 means no limit.
     #[schema(value_type = usize, maximum = 4_294_967_295_u32)]
     pub message_rate_limit: u32,
-    #[schema(format = DateTime)]
-    pub granted_at: String,
+    pub granted_at: Time,
 }
 
 /// One project, as far as the caller may see it.
@@ -141,8 +139,7 @@ pub struct RevokedKeys {
 pub struct RevokedKey {
     #[schema(value_type = words::KeyId)]
     pub key_id: String,
-    #[schema(format = DateTime)]
-    pub at: String,
+    pub at: Time,
 }
 
 /// A key, without its secret.
@@ -168,14 +165,11 @@ pub struct Key {
     pub tools: Option<String>,
     #[schema(value_type = KeyStatus)]
     pub status: String,
-    #[schema(format = DateTime)]
-    pub created_at: String,
+    pub created_at: Time,
     /// When the key expires, or has expired.
-    #[schema(format = DateTime)]
-    pub expires_at: Option<String>,
+    pub expires_at: Option<Time>,
     /// Precise to the minute.
-    #[schema(format = DateTime)]
-    pub last_used_at: Option<String>,
+    pub last_used_at: Option<Time>,
 }
 
 /// The keys of a project.
@@ -221,10 +215,8 @@ pub struct GrantRevoked {
 /// One entry of the audit.
 #[answer]
 pub struct AuditLine {
-    #[schema(format = "uuid")]
-    pub id: String,
-    #[schema(format = DateTime)]
-    pub at: String,
+    pub id: Id,
+    pub at: Time,
     pub actor: String,
     pub address: Option<String>,
     #[schema(value_type = Option<words::ProjectId>)]
@@ -241,6 +233,5 @@ pub struct AuditLine {
 pub struct AuditPage {
     pub entries: Vec<AuditLine>,
     #[absent]
-    #[schema(format = "uuid")]
-    pub next_cursor: Option<String>,
+    pub next_cursor: Option<Id>,
 }

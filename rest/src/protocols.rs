@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::words;
+use super::words::{self, Id, Time};
 
 /// A protocol.
 #[answer]
@@ -19,11 +19,9 @@ pub struct Protocol {
     pub metadata: ProtocolMetadata,
     #[schema(value_type = words::ProtocolName)]
     pub name: String,
-    #[schema(format = DateTime)]
-    pub registered_at: String,
+    pub registered_at: Time,
     /// The session that registered it; null for one that was registered here.
-    #[schema(format = "uuid")]
-    pub registered_by: Option<String>,
+    pub registered_by: Option<Id>,
     /// The JSON Schema of payloads; in lists with `include_schema`.
     #[absent]
     #[schema(value_type = Option<Object>)]
@@ -178,10 +176,8 @@ pub struct ProtocolUsage {
     #[schema(value_type = words::ProtocolName)]
     pub name: String,
     /// Since when messages were counted: the start of the window, or later if not all were.
-    #[schema(format = DateTime)]
-    pub since: String,
-    #[schema(format = DateTime)]
-    pub until: String,
+    pub since: Time,
+    pub until: Time,
     /// Whether all versions are listed and all messages of the window were counted. One answer looks at up to 50,000 events.
     pub complete: bool,
     /// The lowest version first.
@@ -193,8 +189,7 @@ pub struct ProtocolUsage {
 pub struct VersionUsage {
     #[schema(value_type = words::Version)]
     pub version: String,
-    #[schema(format = DateTime)]
-    pub registered_at: String,
+    pub registered_at: Time,
     /// From lower versions to this one.
     pub lenses: Vec<LensUsage>,
     pub sessions: SpeakingSessions,

@@ -7,11 +7,12 @@ use answer::answer;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::words::{Id, Time};
+
 /// A question. Lists leave its content out: the members from `question` to `images`.
 #[answer(lenient)]
 pub struct Question {
-    #[schema(format = "uuid")]
-    pub question_id: String,
+    pub question_id: Id,
     /// Counts the changes.
     #[schema(value_type = usize)]
     pub revision: u64,
@@ -21,11 +22,9 @@ pub struct Question {
     #[absent]
     #[schema(value_type = Option<DeskState>)]
     pub desk_state: Option<String>,
-    #[schema(format = DateTime)]
-    pub asked_at: String,
+    pub asked_at: Time,
     /// Null for a question that lives until it is cancelled.
-    #[schema(format = DateTime)]
-    pub expires_at: Option<String>,
+    pub expires_at: Option<Time>,
     #[schema(value_type = Urgency)]
     pub urgency: String,
     /// The name of a person, a role, or `desk`.
@@ -38,8 +37,7 @@ pub struct Question {
     pub claimed_by: Option<ClaimedBy>,
     pub handover: Option<HandoverView>,
     /// When a person first saw it.
-    #[schema(format = DateTime)]
-    pub seen_at: Option<String>,
+    pub seen_at: Option<Time>,
     /// The place in the queue of the desk, 1 first; null for a question that a console has, or that is closed.
     pub position: Option<usize>,
     /// The content says more than the summary.
@@ -70,23 +68,18 @@ pub struct Question {
     #[absent]
     pub answered_by: Option<ClosedBy>,
     #[absent]
-    #[schema(format = DateTime)]
-    pub answered_at: Option<String>,
+    pub answered_at: Option<Time>,
     /// When the answer to a sensitive question was deleted: its asker has it.
     #[absent]
-    #[schema(format = DateTime)]
-    pub answer_deleted_at: Option<String>,
+    pub answer_deleted_at: Option<Time>,
     #[absent]
     pub declined_by: Option<ClosedBy>,
     #[absent]
-    #[schema(format = DateTime)]
-    pub declined_at: Option<String>,
+    pub declined_at: Option<Time>,
     #[absent]
-    #[schema(format = DateTime)]
-    pub expired_at: Option<String>,
+    pub expired_at: Option<Time>,
     #[absent]
-    #[schema(format = DateTime)]
-    pub cancelled_at: Option<String>,
+    pub cancelled_at: Option<Time>,
     /// Who cancelled it.
     #[absent]
     #[schema(nullable, value_type = Option<String>)]
@@ -237,8 +230,7 @@ pub enum DeskState {
 /// The agent that asks.
 #[answer(lenient)]
 pub struct Asker {
-    #[schema(format = "uuid")]
-    pub session_id: String,
+    pub session_id: Id,
     pub name: Option<String>,
     #[schema(value_type = SessionStatus)]
     pub status: String,
@@ -276,8 +268,7 @@ pub struct ClaimedBy {
     pub human: String,
     /// Null for a claim without a console.
     pub console: Option<String>,
-    #[schema(format = DateTime)]
-    pub until: String,
+    pub until: Time,
     pub typing: bool,
 }
 
@@ -288,8 +279,7 @@ pub struct HandoverView {
     pub from: String,
     pub to: String,
     pub note: Option<String>,
-    #[schema(format = DateTime)]
-    pub at: String,
+    pub at: Time,
 }
 
 /// The person who closed a question.

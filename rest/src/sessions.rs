@@ -11,13 +11,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::words;
+use super::words::{self, Id, Time};
 
 /// A session.
 #[answer]
 pub struct Session {
-    #[schema(format = "uuid")]
-    pub session_id: String,
+    pub session_id: Id,
     /// The durable address, unique in the project.
     #[schema(max_length = 128)]
     pub name: Option<String>,
@@ -30,10 +29,8 @@ pub struct Session {
     pub project_id: String,
     #[schema(value_type = SessionStatus)]
     pub status: String,
-    #[schema(format = DateTime)]
-    pub connection_time: String,
-    #[schema(format = DateTime)]
-    pub last_heartbeat: String,
+    pub connection_time: Time,
+    pub last_heartbeat: Time,
     /// Messages that wait.
     #[schema(value_type = usize)]
     pub queue_size: u64,
@@ -102,8 +99,7 @@ pub enum SessionStatusFilter {
 /// A session after it was disconnected or ended.
 #[answer]
 pub struct EndedSession {
-    #[schema(format = "uuid")]
-    pub session_id: String,
+    pub session_id: Id,
     pub status: SessionEnd,
     /// Messages that wait for a disconnected session.
     #[absent]
@@ -128,10 +124,8 @@ pub enum SessionEnd {
 /// What two sessions have in common.
 #[answer]
 pub struct MatrixRow {
-    #[schema(format = "uuid")]
-    pub session_a: String,
-    #[schema(format = "uuid")]
-    pub session_b: String,
+    pub session_a: Id,
+    pub session_b: Id,
     pub compatible: bool,
     /// The agreed version by name of protocol.
     pub common_protocols: BTreeMap<String, String>,

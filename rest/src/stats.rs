@@ -8,7 +8,7 @@ use answer::answer;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::series::Series;
+use super::{series::Series, words::Time};
 
 /// The upper bounds of the buckets of [`Latency`], in seconds. One more bucket has what is longer than all of them. They
 /// are those of the histograms in `/metrics`.
@@ -97,8 +97,7 @@ pub struct ReplicaStats {
     /// Null where the storage is not shared.
     pub id: Option<String>,
     pub version: String,
-    #[schema(format = DateTime)]
-    pub started_at: String,
+    pub started_at: Time,
     /// Sessions with a live connection there.
     pub sessions: u64,
     /// The replica that answers.

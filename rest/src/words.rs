@@ -8,6 +8,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// A UUID. `#[answer]` writes the format into the schema.
+pub type Id = String;
+
+/// A time as RFC 3339 writes it. `#[answer]` writes the format into the schema.
+pub type Time = String;
+
 /// The id of a project. `system`, `admin` and `root` are reserved.
 #[derive(ToSchema)]
 #[schema(
