@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use actix::Message;
 use tokio::sync::oneshot;
 
 use super::catalog::Protocol;
@@ -12,8 +11,6 @@ use crate::{
 };
 
 /// Registers a protocol whose schema is compiled, and thereby checked.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(crate) struct RegisterProtocol {
     pub protocol: Arc<Protocol>,
     /// The largest number of protocols of the project.
@@ -72,8 +69,6 @@ pub struct LensOutcome {
 }
 
 /// Loads what another replica has registered or changed.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(crate) struct RefreshCatalog {
     pub what: Refresh,
     /// Receives a value when it is in the catalog; dropped if the store cannot be read.
@@ -92,8 +87,6 @@ pub(crate) enum Refresh {
 }
 
 /// Stores, replaces or removes a lens that is checked.
-#[derive(Message)]
-#[rtype(result = "()")]
 pub(crate) struct ChangeLens {
     pub change: LensChange,
     pub reply: oneshot::Sender<Result<LensChanged, BrokerError>>,
@@ -130,6 +123,4 @@ pub(crate) enum LensChanged {
 
 /// Makes the actor panic. Exists in test builds only.
 #[cfg(feature = "faults")]
-#[derive(Message)]
-#[rtype(result = "()")]
 pub struct PanicRegistry;

@@ -154,7 +154,7 @@ impl Speaking {
             return true;
         }
         let lenses = lenses();
-        let is_as_sent = matches!(Passage::of(catalog, capabilities, message), Passage::AsSent);
+        let is_as_sent = matches!(Passage::path(catalog, capabilities, message), Err(Passage::AsSent));
         if is_as_sent && message.transform_headers().transform != TransformRule::Never {
             self.readable = Some(Readable {
                 capabilities: Arc::clone(capabilities),
@@ -472,10 +472,7 @@ mod tests {
             &Headers::default(),
         );
         let message = draft.seal(MessageIds::default().next(now()), None, now(), false);
-        Delivery {
-            message: message.into(),
-            count: 1,
-        }
+        Delivery { message, count: 1 }
     }
 
     #[test]

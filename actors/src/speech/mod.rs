@@ -95,28 +95,9 @@ impl Passage {
     /// delivered as it was sent: it was accepted when that was different.
     #[must_use]
     pub fn of(catalog: &Catalog, capabilities: &Capabilities, message: &Arc<Message>) -> Self {
-        let protocol = message.protocol();
-        let Some((name, version)) = protocol.filter(|_| !capabilities.supported_protocols.is_empty()) else {
-            return Self::AsSent;
-        };
-        let Some(protocol) = catalog.get(name, version) else {
-            return match builtin::by_name(name) {
-                Some(_) => Self::AsSent,
-                None => Self::Unreadable,
-            };
-        };
-        let sent = (&protocol.record.name, &protocol.record.version);
-        let lenses = catalog.lenses(name);
-        let plan = match Speech::of(sent, capabilities, lenses.as_deref(), TransformRule::Any) {
-            Speech::AsSent => return Self::AsSent,
-            Speech::Refused => return Self::Unreadable,
-            Speech::NotCompiled(failure) => {
-                return match message.transform_headers().transform {
-                    TransformRule::Never => Self::AsSent,
-                    _ => Self::Fails(failure),
-                };
-            }
-            Speech::By(plan) => plan,
+        let plan = match Self::path(catalog, capabilities, message) {
+            Ok(plan) => plan,
+            Err(passage) => return passage,
         };
         let wants_complement = wants_complement(capabilities);
         let kept = match message.recipient {
@@ -130,5 +111,33 @@ impl Passage {
             return Self::AsSent;
         }
         Self::Make(plan)
+    }
+
+    /// The path of lenses that a message needs, unless its sender excludes it. It takes no form.
+    ///
+    /// # Errors
+    /// What is to be done without lenses.
+    pub fn path(catalog: &Catalog, capabilities: &Capabilities, message: &Arc<Message>) -> Result<Arc<Plan>, Self> {
+        let protocol = message.protocol();
+        let Some((name, version)) = protocol.filter(|_| !capabilities.supported_protocols.is_empty()) else {
+            return Err(Self::AsSent);
+        };
+        let Some(protocol) = catalog.get(name, version) else {
+            return Err(match builtin::by_name(name) {
+                Some(_) => Self::AsSent,
+                None => Self::Unreadable,
+            });
+        };
+        let sent = (&protocol.record.name, &protocol.record.version);
+        let lenses = catalog.lenses(name);
+        match Speech::of(sent, capabilities, lenses.as_deref(), TransformRule::Any) {
+            Speech::AsSent => Err(Self::AsSent),
+            Speech::Refused => Err(Self::Unreadable),
+            Speech::NotCompiled(failure) => Err(match message.transform_headers().transform {
+                TransformRule::Never => Self::AsSent,
+                _ => Self::Fails(failure),
+            }),
+            Speech::By(plan) => Ok(plan),
+        }
     }
 }

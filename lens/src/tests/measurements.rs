@@ -326,13 +326,11 @@ fn measure_the_most_expensive_transformations() {
             payload = (case.payload)(len);
         }
         let (ns, work, end) = run(&case, &plan, &payload);
-        let each = ns as f64 / work as f64;
-        let ms = ns as f64 / 1e6;
+        let (us, len) = (ns / 1000, payload.len());
+        let (per_unit, per_byte) = (ns * 1000 / work.max(1), ns * 1000 / len as u64);
         println!(
-            "{:>42} {:>9} bytes {work:>9} units {ms:>6.2} ms {each:>5.2} ns/unit {:>5.2} ns/byte {end}",
+            "{:>42} {len:>9} bytes {work:>9} units {us:>6} us {per_unit:>6} ps/unit {per_byte:>6} ps/byte {end}",
             case.name,
-            payload.len(),
-            ns as f64 / payload.len() as f64
         );
     }
 }
