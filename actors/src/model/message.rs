@@ -29,6 +29,7 @@ use uuid::Uuid;
 pub use excerpt::excerpt;
 pub use fragments::EnvelopeFragments;
 use fragments::{Layout, PAYLOAD};
+use headers::write_json;
 pub use headers::{Complement, HOPS_MAX, Headers, Priority, ReportChoice, TransformRule};
 pub use ids::MessageIds;
 pub use outcome::{NOTE_CHARACTERS_MAX, Outcome, OutcomeKind};
@@ -259,11 +260,6 @@ pub enum Addressing {
     Direct,
     /// All sessions that a filter selects.
     Broadcast,
-}
-
-fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
-    // Writing plain values to memory cannot fail: no I/O is involved, and all map keys are strings.
-    let _ = serde_json::to_writer(out, value);
 }
 
 /// An accepted message, shared by queues, connections and dead letters.

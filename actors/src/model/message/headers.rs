@@ -4,8 +4,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, se
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::write_json;
-
 /// Which waiting message goes first; equal ones keep the order in which they were accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -133,6 +131,11 @@ impl Headers {
             write_json(out, self);
         }
     }
+}
+
+pub(super) fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
+    // Writing plain values to memory cannot fail: no I/O is involved, and all map keys are strings.
+    let _ = serde_json::to_writer(out, value);
 }
 
 #[cfg(test)]
