@@ -231,6 +231,7 @@ impl Speaking {
     }
 
     /// Keeps with the receipts, and in the event log, what the session is about to get. The delivery does not depend on it.
+    /// The form of a message of one recipient is not needed for another.
     async fn note(&self, attempt: &Attempt, leased: &[Delivery]) {
         if attempt.forms.is_empty() {
             return;
@@ -239,6 +240,9 @@ impl Speaking {
         let mut notes = Vec::with_capacity(attempt.forms.len());
         for (at, _, transformed) in &attempt.forms {
             let Delivery { message, count } = &leased[*at];
+            if message.recipient.is_some() {
+                FORMS.forget(message.id);
+            }
             let event = ProjectEvent::Transformed {
                 message: message.id,
                 session: self.session,
@@ -292,7 +296,7 @@ impl Speaking {
         attempt
     }
 
-    /// Transforms a message and keeps the form of a broadcast for its other recipients. The error is the note of the dead letter.
+    /// Transforms a message and keeps the form until it is delivered. The error is the note of the dead letter.
     async fn make(
         &self,
         plan: Arc<Plan>,
@@ -335,9 +339,7 @@ impl Speaking {
         }
         let (form, spent) = made?;
         *work += spent;
-        if sent.recipient.is_none() {
-            FORMS.keep(sent.id, sent.body().len(), Arc::clone(&form));
-        }
+        FORMS.keep(sent.id, sent.body().len(), Arc::clone(&form));
         Ok(form)
     }
 }

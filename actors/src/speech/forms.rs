@@ -13,8 +13,8 @@ use crate::{
 /// Bytes of the forms of one shard: 32 MiB of the process.
 const SHARD_BYTES_MAX: usize = 8 * 1024 * 1024;
 const SHARDS: usize = 4;
-/// Places in the order of a shard that may be those of forms that are taken.
-const TAKEN_MAX: usize = 64;
+/// Places in the order of a shard that may be those of forms that were forgotten.
+const FORGOTTEN_MAX: usize = 64;
 
 /// The forms of recent messages. The oldest are forgotten; they are made again when they are needed.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub static FORMS: Forms = Forms([const { Locked::new(None) }; SHARDS]);
 #[derive(Debug, Default)]
 struct Shard {
     by_message: IdMap<MessageId, Vec<KeptForm>>,
-    /// The messages in the order in which their forms came, and those of forms that were taken.
+    /// The messages in the order in which their forms came, also those of forms that were forgotten.
     order: VecDeque<MessageId>,
     /// How many forms are kept, and their bytes.
     len: usize,
@@ -59,11 +59,11 @@ impl Forms {
         Some(Arc::clone(&found.form))
     }
 
-    /// The same, for a message of one recipient: it is made again if the message is delivered again.
-    #[must_use]
-    pub fn take(&self, message: MessageId, plan: &Arc<Plan>, wants_complement: bool) -> Option<Arc<Form>> {
-        let mut shard = self.shard(message).lock();
-        shard.as_mut()?.take(message, plan, wants_complement)
+    /// Forgets the forms of a message of one recipient that is delivered: they are made again if it is delivered again.
+    pub fn forget(&self, message: MessageId) {
+        if let Some(shard) = self.shard(message).lock().as_mut() {
+            shard.forget(message);
+        }
     }
 
     fn shard(&self, message: MessageId) -> &Locked<Option<Shard>> {
@@ -80,29 +80,32 @@ impl Shard {
         while self.bytes > SHARD_BYTES_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.remove(oldest, 0);
+            self.drop_first(oldest);
         }
     }
 
-    fn take(&mut self, message: MessageId, plan: &Arc<Plan>, wants_complement: bool) -> Option<Arc<Form>> {
-        let forms = self.by_message.get(&message)?;
-        let at = forms.iter().position(|kept| kept.form.is_by(plan, wants_complement))?;
-        let taken = self.remove(message, at)?;
-        if self.order.len() > 2 * self.len + TAKEN_MAX {
+    fn forget(&mut self, message: MessageId) {
+        let forms = self.by_message.remove(&message);
+        for KeptForm { bytes, .. } in forms.into_iter().flatten() {
+            self.len -= 1;
+            self.bytes -= bytes;
+        }
+        if self.order.len() > 2 * self.len + FORGOTTEN_MAX {
             self.order.retain(|message| self.by_message.contains_key(message));
         }
-        Some(taken)
     }
 
-    fn remove(&mut self, message: MessageId, at: usize) -> Option<Arc<Form>> {
-        let forms = self.by_message.get_mut(&message)?;
-        let KeptForm { form, bytes } = forms.remove(at);
+    /// Drops the first form of a message, if it is kept.
+    fn drop_first(&mut self, message: MessageId) {
+        let Some(forms) = self.by_message.get_mut(&message) else {
+            return;
+        };
+        let KeptForm { bytes, .. } = forms.remove(0);
         if forms.is_empty() {
             self.by_message.remove(&message);
         }
         self.len -= 1;
         self.bytes -= bytes;
-        Some(form)
     }
 }
 
@@ -127,19 +130,21 @@ mod tests {
         }
     }
 
+    fn has(shard: &Shard, message: MessageId) -> bool {
+        shard.by_message.contains_key(&message)
+    }
+
     #[test]
-    fn a_form_that_is_taken_is_not_kept() {
+    fn a_message_that_is_forgotten_leaves_nothing() {
         let (ids, plan, mut shard) = (MessageIds::default(), plan(), Shard::default());
-        let message = ids.next(now());
-        shard.keep(message, kept(&plan, 100));
-        assert!(
-            shard.take(message, &self::plan(), false).is_none(),
-            "it is of another path"
-        );
-        assert!(shard.take(message, &plan, true).is_none(), "it has no complement");
-        assert!(shard.take(message, &plan, false).is_some());
-        assert!(shard.take(message, &plan, false).is_none());
-        assert_eq!((shard.len, shard.bytes, shard.by_message.len()), (0, 0, 0));
+        let (message, other) = (ids.next(now()), ids.next(now()));
+        for message in [message, message, other] {
+            shard.keep(message, kept(&plan, 100));
+        }
+        shard.forget(message);
+        shard.forget(message);
+        assert!(!has(&shard, message) && has(&shard, other));
+        assert_eq!((shard.len, shard.bytes), (1, kept(&plan, 100).bytes));
     }
 
     #[test]
@@ -149,21 +154,22 @@ mod tests {
         for message in &messages {
             shard.keep(*message, kept(&plan, 1024 * 1024));
         }
-        assert!(shard.bytes <= SHARD_BYTES_MAX && shard.len == 4);
-        assert!(shard.take(messages[5], &plan, false).is_none());
-        assert!(shard.take(messages[6], &plan, false).is_some());
+        let left: Vec<_> = messages.iter().filter(|message| has(&shard, **message)).collect();
+        assert!(shard.bytes <= SHARD_BYTES_MAX && shard.len == left.len());
+        assert!(!left.is_empty() && left.len() < 5);
+        assert_eq!(left, messages[10 - left.len()..].iter().collect::<Vec<_>>());
     }
 
     #[test]
-    fn forms_that_were_taken_leave_no_places_behind_one_that_stays() {
+    fn messages_that_were_forgotten_leave_no_places_behind_one_that_stays() {
         let (ids, plan, mut shard) = (MessageIds::default(), plan(), Shard::default());
         shard.keep(ids.next(now()), kept(&plan, 100));
         for _ in 0..10_000 {
             let message = ids.next(now());
             shard.keep(message, kept(&plan, 100));
-            assert!(shard.take(message, &plan, false).is_some());
+            shard.forget(message);
         }
         assert_eq!(shard.len, 1);
-        assert!(shard.order.len() <= 2 + TAKEN_MAX, "{}", shard.order.len());
+        assert!(shard.order.len() <= 2 + FORGOTTEN_MAX, "{}", shard.order.len());
     }
 }

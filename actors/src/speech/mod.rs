@@ -100,11 +100,7 @@ impl Passage {
             Err(passage) => return passage,
         };
         let wants_complement = wants_complement(capabilities);
-        let kept = match message.recipient {
-            Some(_) => FORMS.take(message.id, &plan, wants_complement),
-            None => FORMS.find(message.id, &plan, wants_complement),
-        };
-        if let Some(form) = kept {
+        if let Some(form) = FORMS.find(message.id, &plan, wants_complement) {
             return Self::Kept(form);
         }
         if message.transform_headers().transform == TransformRule::Never {
@@ -113,7 +109,7 @@ impl Passage {
         Self::Make(plan)
     }
 
-    /// The path of lenses that a message needs, unless its sender excludes it. It takes no form.
+    /// The path of lenses that a message needs, unless its sender excludes it.
     ///
     /// # Errors
     /// What is to be done without lenses.

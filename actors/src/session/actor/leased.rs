@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use actix::SpawnHandle;
+
 use super::caller::ForCall;
 use crate::{
     session::{ReadReservation, UNRESERVED_BYTES_MAX},
@@ -40,6 +42,8 @@ pub(super) struct ForConnection {
     /// Bytes that the connection has reserved for them.
     pub reserved: usize,
     pub reservation: ReadReservation,
+    /// How many of the messages were pushed already.
+    pub pushed: usize,
     pub after: After,
 }
 
@@ -63,6 +67,7 @@ impl ForConnection {
         Self {
             reserved: UNRESERVED_BYTES_MAX,
             reservation: ReadReservation::default(),
+            pushed: 0,
             after,
         }
     }
@@ -74,6 +79,8 @@ pub(super) struct Translations {
     pub queue: VecDeque<Translation>,
     /// The first could not be translated, and is tried again later.
     pub is_held: bool,
+    /// The timer of the next try, where the connection does not report it.
+    pub retry: Option<SpawnHandle>,
 }
 
 /// Messages of one lease.

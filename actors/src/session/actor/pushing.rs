@@ -97,6 +97,7 @@ impl Session {
         let to = ForConnection {
             reserved,
             reservation,
+            pushed: 0,
             after: After::Drained { depth, delivered },
         };
         self.push_ready(ready, begun, to, ctx);

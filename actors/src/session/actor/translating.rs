@@ -22,9 +22,11 @@ use crate::{
 };
 
 impl Session {
-    /// Gives leased messages to their reader: at once, unless they are to be translated, or others before them are.
+    /// Gives leased messages to their reader: at once, unless they are to be translated, or others before them are. A call goes
+    /// past messages that are held for the connection.
     pub(super) fn deliver(&mut self, leased: Vec<Delivery>, begun: LeaseTime, mut to: Reader, ctx: &mut Context<Self>) {
-        if self.translations.queue.is_empty() && !self.speaking.is_needed(&leased) {
+        let goes_past = self.translations.is_held && matches!(to, Reader::Call(_));
+        if (goes_past || self.translations.queue.is_empty()) && !self.speaking.is_needed(&leased) {
             let spoken = Spoken {
                 deliveries: leased,
                 ..Spoken::default()
@@ -38,11 +40,16 @@ impl Session {
             self.shared.set_depth(depth);
             self.apply(Event::DepthChanged { depth }, ctx);
         }
-        self.translations.queue.push_back(Translation {
+        let translation = Translation {
             begun,
             leased,
             to: Some(to),
-        });
+        };
+        if goes_past {
+            self.translations.queue.push_front(translation);
+            return self.resume_translations(ctx);
+        }
+        self.translations.queue.push_back(translation);
         if self.translations.queue.len() == 1 {
             self.translate(ctx);
         }
@@ -51,6 +58,9 @@ impl Session {
     /// Tries again to translate what is held: the connection has room, the store may answer, or the lease has ended.
     pub(super) fn resume_translations(&mut self, ctx: &mut Context<Self>) {
         if std::mem::take(&mut self.translations.is_held) {
+            if let Some(retry) = self.translations.retry.take() {
+                ctx.cancel_future(retry);
+            }
             self.translate(ctx);
         }
     }
@@ -157,7 +167,11 @@ impl Session {
             Unspoken::NoRoom => {}
             Unspoken::Unknown(error) => {
                 tracing::warn!(session = %self.id, %error, "messages wait until their lenses are known; retrying");
-                ctx.run_later(RETRY_DELAY, Self::resume_translations);
+                let retry = ctx.run_later(RETRY_DELAY, |session, ctx| {
+                    session.translations.retry = None;
+                    session.resume_translations(ctx);
+                });
+                self.translations.retry = Some(retry);
             }
         }
     }
@@ -190,7 +204,7 @@ impl Session {
                     // What ended the attachment has released the lease; the next attachment may have the messages already.
                     return None;
                 }
-                let pushed = self.push_to_connection(deliveries);
+                let pushed = to.pushed + self.push_to_connection(deliveries);
                 drop(reservation);
                 if rest.is_empty() {
                     self.finish_push(pushed, to, ctx);
@@ -199,6 +213,7 @@ impl Session {
                 let to = ForConnection {
                     reserved: 0,
                     reservation: ReadReservation::default(),
+                    pushed,
                     ..to
                 };
                 Some((rest, to))
