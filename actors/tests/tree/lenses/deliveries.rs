@@ -192,6 +192,31 @@ fn what_a_connection_gets_is_counted_as_it_is_delivered_and_waits_for_room() {
 }
 
 #[test]
+fn a_call_goes_past_messages_that_a_stalled_connection_holds() {
+    run(|| async {
+        let world = growing_fleet().await;
+        sends_many(&world, 40).await;
+        let line = RecordingConnection::new();
+        line.set_budget(UNRESERVED_BYTES_MAX);
+        let bob = speaks(&world, "bob", 3, &[], Some(&line)).await;
+        let push = PushMode {
+            window: 100,
+            ack: AckMode::Manual,
+        };
+        world.subscribe(&bob, &line, Some(push));
+        line.await_recorded("the first messages", |seen| !seen.pushed.is_empty())
+            .await;
+        let held = line.recorded().pushed.len();
+        assert!(held < 40, "the connection has no room for all");
+        let alice = speaks(&world, "alice", 2, &[], None).await;
+        job(2, &json!({"title": "last"})).to(&world, &alice, "bob").await;
+        let received = within_deadline("the answer", world.project.receive(&bob, ReceiveRequest::default())).await;
+        assert!(!received.unwrap().deliveries.is_empty());
+        assert_eq!(line.recorded().pushed.len(), held, "they are held");
+    });
+}
+
+#[test]
 fn an_answer_has_a_page_of_bytes_as_they_are_delivered() {
     run(|| async {
         let world = growing_fleet().await;
