@@ -129,7 +129,8 @@ impl Add {
 /// Changes or shows the contexts.
 ///
 /// # Errors
-/// [`CliError::Failed`]: the file cannot be used, or there is no such context.
+/// [`CliError::Usage`]: the address or the key file cannot be used. [`CliError::Failed`]: the contexts cannot be read or
+/// written, or there is no such context.
 pub fn run(command: ContextCommand) -> Result<(), CliError> {
     let mut contexts = Contexts::read().map_err(CliError::Failed)?;
     let said = match command {

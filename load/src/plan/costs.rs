@@ -42,7 +42,7 @@ macro_rules! costs {
 }
 
 costs! {
-    /// A direct message in memory, when the worker has slept for some milliseconds: other programs had its caches.
+    /// A direct message in memory, when the worker has slept for a millisecond or more: other programs had its caches.
     direct_cold_us,
     /// The same when the worker was idle for less than a millisecond.
     direct_alone_us,
@@ -68,7 +68,7 @@ costs! {
     session_kib,
     /// Memory of a broker without sessions.
     base_kib,
-    /// A direct message on Redis, at one replica that has slept for some milliseconds.
+    /// A direct message on Redis, at one replica that has slept for a millisecond or more.
     shared_cold_us,
     /// The same at one that was idle for less than a millisecond.
     shared_alone_us,
@@ -76,7 +76,7 @@ costs! {
     shared_busy_us,
     /// What a message costs more if its recipient is at another replica.
     shared_cross_us,
-    /// Redis for a direct message, when it has slept for some milliseconds.
+    /// Redis for a direct message, when it has slept for a millisecond or more.
     store_cold_us,
     /// The same when it was idle for less than a millisecond.
     store_alone_us,

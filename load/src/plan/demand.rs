@@ -273,9 +273,9 @@ impl Demand {
     }
 }
 
-/// As many replicas, and Redis servers, as are given; else the fewest that carry the agents. Gives up at as many Redis servers
-/// as projects, because a project is on one of them, and where twice the replicas would hardly help: each knows all sessions of
-/// a project.
+/// As many replicas, and Redis servers, as are given; else the fewest that carry the agents, the replicas to within a
+/// hundredth. Gives up at as many Redis servers as projects, because a project is on one of them, and where twice the replicas
+/// would hardly help: each knows all sessions of a project.
 pub fn fewest(agents: &Agents, template: &Servers, given: (Option<f64>, Option<f64>), costs: &Costs) -> Servers {
     let mut servers = Servers {
         replicas: given.0.unwrap_or(1.0),

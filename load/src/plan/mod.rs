@@ -69,7 +69,7 @@ pub struct Options {
 fn positive(text: &str) -> std::result::Result<f64, String> {
     match text.parse() {
         Ok(number) if number > 0.0 && number <= 1e9 => Ok(number),
-        _ => Err("a number above 0".into()),
+        _ => Err("a number above 0, at most 1000000000".into()),
     }
 }
 
@@ -79,10 +79,14 @@ pub fn run(options: &Options, size: usize) -> Result<Report> {
     let number = |count: usize| float(count as u64);
     let projects = options.projects.unwrap_or_else(|| options.agents.div_ceil(1000));
     if projects > options.agents {
-        return Err(LoadError::Arguments("each project needs an agent".into()));
+        return Err(LoadError::Arguments(
+            "--projects is larger than --agents: each project needs an agent".into(),
+        ));
     }
     if options.redis == Some(0) && options.replicas.is_some_and(|replicas| replicas > 1) {
-        return Err(LoadError::Arguments("several replicas share a Redis".into()));
+        return Err(LoadError::Arguments(
+            "--redis 0 allows one replica: leave --replicas out, or give --redis 1".into(),
+        ));
     }
     let agents = Agents {
         count: number(options.agents),

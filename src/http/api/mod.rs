@@ -1,5 +1,6 @@
-//! The REST API under `/api/v1`: one file per resource. The verbs are those of `admin` and of the project's handle, which
-//! the MCP tools share; `verbs` reads arguments and writes results for both.
+//! The REST API under `/api/v1`: the table of all paths, and a file of handlers for each resource. The verbs are those of
+//! `verbs::administration` and of the project's handle, which the MCP tools share; `verbs` reads arguments and writes
+//! results for both.
 
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 

@@ -91,7 +91,7 @@ enum Asked {
     Import(Import),
     Run(Run),
     Watch(Watch),
-    /// The former name of `mcp-broker call`.
+    // The former name of `mcp-broker call`. A doc comment would replace the help of the type.
     #[command(hide = true)]
     Call(tool_calls::CallArguments),
 }
