@@ -420,21 +420,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::ProtocolMetadata;
+    use crate::{model::ProtocolMetadata, registry::fixtures};
 
     fn record(name: &str, version: &str, tags: &[&str]) -> ProtocolRecord {
         ProtocolRecord {
-            name: ProtocolName::parse(name).unwrap(),
-            version: Version::parse(version).unwrap(),
-            schema: json!({"type": "object"}),
             capabilities: BTreeSet::from([Pattern::Broadcast]),
             metadata: ProtocolMetadata {
                 tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
                 ..ProtocolMetadata::default()
             },
-            registered_at_ms: 0,
-            registered_by: None,
-            owner: None,
+            ..fixtures::protocol_record(name, version, json!({"type": "object"}))
         }
     }
 

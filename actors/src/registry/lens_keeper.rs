@@ -223,49 +223,27 @@ fn compile_one(catalog: &Catalog, record: &Arc<LensRecord>) -> Result<Registered
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, sync::mpsc};
+    use std::sync::mpsc;
 
-    use lens::Direction;
     use serde_json::json;
     use tokio::sync::oneshot;
 
     use super::*;
     use crate::{
-        model::{ProjectId, ProtocolMetadata, ProtocolRecord},
-        registry::{Protocol, actor::SCHEMAS_BYTES_MAX, check_schema_bytes, compiler::Compiler},
+        model::ProjectId,
+        registry::{Protocol, actor::SCHEMAS_BYTES_MAX, check_schema_bytes, compiler::Compiler, fixtures},
         storage::{Storage, memory::MemoryStorage},
     };
 
     /// A keeper whose store has a lens that its catalog lacks.
     async fn keeper() -> LensKeeper {
         let store = MemoryStorage::default().open(&ProjectId::default_project());
-        let (catalog, name) = (Arc::<Catalog>::default(), ProtocolName::parse("chat").unwrap());
-        for major in [1, 2] {
-            let record = ProtocolRecord {
-                name: name.clone(),
-                version: Version::new(major, 0, 0),
-                schema: json!({"type": "object"}),
-                capabilities: BTreeSet::new(),
-                metadata: ProtocolMetadata::default(),
-                registered_at_ms: 0,
-                registered_by: None,
-                owner: None,
-            };
+        let catalog = Arc::<Catalog>::default();
+        for version in ["1.0.0", "2.0.0"] {
+            let record = fixtures::protocol_record("chat", version, json!({"type": "object"}));
             catalog.insert(Protocol::compile(Arc::new(record)).unwrap());
         }
-        let record = LensRecord {
-            name,
-            from: Version::new(1, 0, 0),
-            to: Version::new(2, 0, 0),
-            ops: json!([]),
-            direction: Direction::Both,
-            allow_loss: false,
-            revision: 1,
-            forward: None,
-            backward: None,
-            registered_by_key: None,
-            registered_at_ms: 0,
-        };
+        let record = fixtures::lens_record("chat", json!([]));
         assert_eq!(store.put_lens(&record, None).await, Ok(LensPut::Stored));
         LensKeeper::new(catalog, store)
     }

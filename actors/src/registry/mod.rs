@@ -7,6 +7,8 @@ pub mod builtin;
 mod catalog;
 mod compiler;
 mod expected_lenses;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod large_work;
 mod lens_check;
 mod lens_keeper;

@@ -50,14 +50,14 @@ impl Catalog {
 mod tests {
     use std::{collections::BTreeSet, sync::Arc};
 
-    use lens::{Direction, Lens, TransformError};
+    use lens::TransformError;
     use semver::Version;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::{
-        model::{LensRecord, ProtocolMetadata, ProtocolName, ProtocolRecord},
-        registry::{Lenses, Protocol, RegisteredLens},
+        model::ProtocolName,
+        registry::{Lenses, Protocol, fixtures},
     };
 
     const SHORT: &str = r#"{"text": "hi", "size": 7}"#;
@@ -70,41 +70,12 @@ mod tests {
             object(json!({"text": {"type": "string"}, "size": {"type": "integer"}})),
             object(json!({"body": {"type": "string"}, "size": {"type": "integer", "maximum": 10}})),
         ];
-        for (major, schema) in (1..).zip(&schemas) {
-            let record = ProtocolRecord {
-                name: name.clone(),
-                version: Version::new(major, 0, 0),
-                schema: schema.clone(),
-                capabilities: BTreeSet::new(),
-                metadata: ProtocolMetadata::default(),
-                registered_at_ms: 0,
-                registered_by: None,
-                owner: None,
-            };
+        for (version, schema) in ["1.0.0", "2.0.0"].into_iter().zip(&schemas) {
+            let record = fixtures::protocol_record("chat", version, schema.clone());
             catalog.insert(Protocol::compile(Arc::new(record)).unwrap());
         }
         let ops = json!([{"op": "rename", "path": "/text", "to": "body"}]);
-        let compiled = Lens::parse(&ops)
-            .unwrap()
-            .compile(&schemas[0], &schemas[1], Direction::Both)
-            .unwrap();
-        let record = LensRecord {
-            name: name.clone(),
-            from: Version::new(1, 0, 0),
-            to: Version::new(2, 0, 0),
-            ops,
-            direction: Direction::Both,
-            allow_loss: false,
-            revision: 1,
-            forward: None,
-            backward: None,
-            registered_by_key: None,
-            registered_at_ms: 0,
-        };
-        let lens = RegisteredLens {
-            record: Arc::new(record),
-            compiled: Arc::new(compiled),
-        };
+        let lens = fixtures::lens_between("chat", ops, [&schemas[0], &schemas[1]]);
         catalog.set_lenses(&name, Lenses::new(vec![lens]));
         catalog
     }

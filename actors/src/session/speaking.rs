@@ -416,14 +416,12 @@ fn declares_the_same(now: &Arc<Member>, before: &Arc<Member>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use lens::{Direction, Lens};
-    use semver::Version;
     use serde_json::json;
 
     use super::*;
     use crate::{
-        model::{Addressing, Headers, LensRecord, MessageIds, NewMessage, ProjectId, ProtocolName, SessionRecord},
-        registry::RegisteredLens,
+        model::{Addressing, Headers, MessageIds, NewMessage, ProjectId, ProtocolName, SessionRecord},
+        registry::fixtures,
         storage::{Storage, memory::MemoryStorage},
     };
 
@@ -491,25 +489,8 @@ mod tests {
             speaking.is_needed(&deliveries)
         };
         assert!(!is_needed(&["job"]));
-        let (name, ops) = (ProtocolName::parse("job").unwrap(), json!([]));
-        let schema = json!({"type": "object"});
-        let compiled = Lens::parse(&ops).unwrap().compile(&schema, &schema, Direction::Both);
-        let lens = RegisteredLens {
-            record: Arc::new(LensRecord {
-                name: name.clone(),
-                from: Version::new(1, 0, 0),
-                to: Version::new(2, 0, 0),
-                ops,
-                direction: Direction::Both,
-                allow_loss: false,
-                revision: 1,
-                forward: None,
-                backward: None,
-                registered_by_key: None,
-                registered_at_ms: 0,
-            }),
-            compiled: Arc::new(compiled.unwrap()),
-        };
+        let (name, schema) = (ProtocolName::parse("job").unwrap(), json!({"type": "object"}));
+        let lens = fixtures::lens_between("job", json!([]), [&schema, &schema]);
         catalog.set_lenses(&name, Lenses::new(vec![lens]));
         assert!(!is_needed(&["chat", "text"]));
         assert!(is_needed(&["chat", "job"]));

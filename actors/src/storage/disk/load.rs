@@ -15,14 +15,13 @@ use crate::{
     clock::Now,
     model::{
         AuditEntry, DeadLetter, Message, MessageId, ProjectId, ProjectRecord, Question, QuestionContent, QuestionId,
-        SessionName, StoredMessage, Transformed,
+        SessionName, StoredMessage, Transformed, id_map::IdMap,
     },
     storage::{
         StoreError, Table,
         state::{
             account::StoreLimits,
             entry::ReceiptKey,
-            id_map::IdMap,
             project::ProjectState,
             questions::StoredQuestion,
             restore::{StoredEntry, StoredProject},

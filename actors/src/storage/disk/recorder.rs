@@ -8,12 +8,11 @@ use super::{
 };
 use crate::{
     clock::millis,
-    model::{Message, MessageId},
+    model::{Message, MessageId, id_map::IdMap},
     storage::{
         Table,
         state::{
             entry::InboxEntry,
-            id_map::IdMap,
             journal::{Change, DeskChange, Journal},
         },
     },

@@ -5,9 +5,8 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use super::id_map::IdMap;
 use crate::{
-    model::{Budget, BudgetFull, Message, MessageId},
+    model::{Budget, BudgetFull, Message, MessageId, id_map::IdMap},
     storage::retention::{COPY_BYTES, Retention, envelope_bytes},
 };
 

@@ -2,11 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{
-    id_map::IdMap,
-    journal::{Change, Journal},
-};
-use crate::model::{MessageId, ProjectId};
+use super::journal::{Change, Journal};
+use crate::model::{MessageId, ProjectId, id_map::IdMap};
 
 /// The target project of each message to another project. Bounded; the oldest are forgotten.
 #[derive(Debug)]

@@ -5,12 +5,9 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::{
-    entry::{InboxEntry, ReceiptKey},
-    id_map::IdMap,
-};
+use super::entry::{InboxEntry, ReceiptKey};
 use crate::{
-    model::{Budget, BudgetFull, DeadLetterReason, Message, MessageId, Priority},
+    model::{Budget, BudgetFull, DeadLetterReason, Message, MessageId, Priority, id_map::IdMap},
     storage::{inboxes::Depth, retention::envelope_bytes},
 };
 

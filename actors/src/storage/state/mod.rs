@@ -14,7 +14,6 @@ mod desk;
 pub mod entry;
 pub mod event_log;
 mod expiries;
-pub use crate::model::id_map;
 mod idempotency;
 mod inbox;
 pub mod journal;

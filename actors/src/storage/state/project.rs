@@ -10,7 +10,6 @@ use super::{
     dead_letters::DeadLetters,
     event_log::EventLog,
     expiries::Expiries,
-    id_map::{IdMap, IdSet},
     idempotency::IdempotencyKeys,
     inbox::{Inbox, Selection},
     journal::{Change, Journal},
@@ -21,7 +20,10 @@ use super::{
 };
 use crate::{
     clock::Now,
-    model::{DeadLetterReason, ProjectEvent, ProjectId, SessionChange, SessionId, SessionName, SessionRecord},
+    model::{
+        DeadLetterReason, ProjectEvent, ProjectId, SessionChange, SessionId, SessionName, SessionRecord,
+        id_map::{IdMap, IdSet},
+    },
     storage::{
         claim::Claim,
         replicated::Heartbeat,

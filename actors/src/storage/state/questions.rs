@@ -5,13 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    id_map::IdMap,
-    journal::{Change, DeskChange, Journal},
-};
+use super::journal::{Change, DeskChange, Journal};
 use crate::{
     clock::{Now, millis},
-    model::{Question, QuestionContent, QuestionId, SessionId, SessionName},
+    model::{Question, QuestionContent, QuestionId, SessionId, SessionName, id_map::IdMap},
     storage::{
         questions::{
             Asked, DRAFTS_MAX, DraftPut, OPEN_BYTES_DIVISOR, OPEN_MAX, OPEN_OF_SESSION_MAX, QuestionsFull,

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use super::{
     chunked_queue::ChunkedQueue,
     entry::ReceiptKey,
-    id_map::{IdMap, IdSet},
     journal::{Change, Journal},
 };
-use crate::model::{DeliveryStatus, MessageId, Outcome, RecipientStatus, SessionId, Transformed};
+use crate::model::{
+    DeliveryStatus, MessageId, Outcome, RecipientStatus, SessionId, Transformed,
+    id_map::{IdMap, IdSet},
+};
 
 /// The receipts of a project.
 #[derive(Debug)]

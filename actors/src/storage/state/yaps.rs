@@ -9,13 +9,10 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    id_map::IdMap,
-    journal::{Change, DeskChange, Journal},
-};
+use super::journal::{Change, DeskChange, Journal};
 use crate::{
     clock::{Now, millis},
-    model::{SessionId, ShownYap, Yap},
+    model::{SessionId, ShownYap, Yap, id_map::IdMap},
     storage::questions::{
         HELD_YAPS_BYTES_MAX, HELD_YAPS_MAX, ReleasedYaps, YAP_BACKDATE_MAX, YAPS_BYTES_MAX, YAPS_MAX, YAPS_RETENTION,
         YapHeld,

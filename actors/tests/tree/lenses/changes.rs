@@ -20,6 +20,14 @@ use crate::{
     world::{ActorThread, MANUAL, World, run, settings, within_deadline},
 };
 
+/// Two replicas that know the versions of the protocol.
+async fn pair_with_versions() -> ReplicaPair {
+    let pair = ReplicaPair::new(settings()).await;
+    register_versions(&pair.here).await;
+    pair.there.project.wait_until_current().await.unwrap();
+    pair
+}
+
 /// Registers the lens from version 1 to version 2.
 async fn register_lens(world: &World) {
     put_lens(world, 1, operations(1)).await;
@@ -42,10 +50,8 @@ async fn put_lens(world: &World, from: u64, ops: Value) {
 #[test]
 fn a_lens_that_another_replica_has_just_registered_is_used_although_its_frame_is_late() {
     run(|| async {
-        let pair = ReplicaPair::new(settings()).await;
+        let pair = pair_with_versions().await;
         let (here, there) = (&pair.here, &pair.there);
-        register_versions(here).await;
-        there.project.wait_until_current().await.unwrap();
         let bob = speaks(there, "bob", 2, &[], None).await;
         let (listener, line) = listens(there, "carol", 2, MANUAL).await;
         here.project.wait_until_current().await.unwrap();
@@ -67,10 +73,8 @@ fn a_lens_that_another_replica_has_just_registered_is_used_although_its_frame_is
 #[test]
 fn a_broadcast_uses_a_lens_that_another_replica_has_just_registered() {
     run(|| async {
-        let pair = ReplicaPair::new(settings()).await;
+        let pair = pair_with_versions().await;
         let (here, there) = (&pair.here, &pair.there);
-        register_versions(here).await;
-        there.project.wait_until_current().await.unwrap();
         let bob = speaks(there, "bob", 2, &[], None).await;
         let alice = speaks(there, "alice", 1, &[], None).await;
         pair.hold_frames_there(true);
@@ -91,10 +95,8 @@ fn a_broadcast_uses_a_lens_that_another_replica_has_just_registered() {
 #[test]
 fn a_broadcast_waits_for_a_lens_in_place_of_one_that_fails() {
     run(|| async {
-        let pair = ReplicaPair::new(settings()).await;
+        let pair = pair_with_versions().await;
         let (here, there) = (&pair.here, &pair.there);
-        register_versions(here).await;
-        there.project.wait_until_current().await.unwrap();
         speaks(there, "bob", 4, &[], None).await;
         let alice = speaks(there, "alice", 3, &[], None).await;
         pair.hold_frames_there(true);
@@ -190,10 +192,8 @@ fn a_session_that_declares_another_version_during_a_transformation_gets_that_one
 #[test]
 fn a_change_whose_answer_was_lost_is_known_when_it_is_repeated() {
     run(|| async {
-        let pair = ReplicaPair::new(settings()).await;
+        let pair = pair_with_versions().await;
         let (here, there) = (&pair.here, &pair.there);
-        register_versions(here).await;
-        there.project.wait_until_current().await.unwrap();
         pair.hold_frames_there(true);
         register_lens(here).await;
         assert_eq!(there.project.lenses_len(), 0);

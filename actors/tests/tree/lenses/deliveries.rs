@@ -49,6 +49,22 @@ async fn sends_many(world: &World, count: usize) -> Vec<MessageId> {
     sent
 }
 
+/// Bob speaks version 3, and has room for the first of the messages that wait for him.
+async fn bob_with_little_room(world: &World) -> (Arc<Member>, Arc<RecordingConnection>) {
+    let line = RecordingConnection::new();
+    // One reservation of a lease, and no second one.
+    line.set_budget(UNRESERVED_BYTES_MAX);
+    let bob = speaks(world, "bob", 3, &[], Some(&line)).await;
+    let push = PushMode {
+        window: 100,
+        ack: AckMode::Manual,
+    };
+    world.subscribe(&bob, &line, Some(push));
+    line.await_recorded("the first messages", |seen| !seen.pushed.is_empty())
+        .await;
+    (bob, line)
+}
+
 async fn reason_of(world: &World, message: MessageId) -> (DeliveryStatus, String) {
     let status = world.project.message_status(message).await.unwrap().unwrap();
     let note = status[0].outcome.as_ref().map(|outcome| outcome.note.to_string());
@@ -161,17 +177,7 @@ fn what_a_connection_gets_is_counted_as_it_is_delivered_and_waits_for_room() {
     run(|| async {
         let world = growing_fleet().await;
         let sent = sends_many(&world, 40).await;
-        let line = RecordingConnection::new();
-        // One reservation of a lease, and no second one.
-        line.set_budget(UNRESERVED_BYTES_MAX);
-        let bob = speaks(&world, "bob", 3, &[], Some(&line)).await;
-        let push = PushMode {
-            window: 100,
-            ack: AckMode::Manual,
-        };
-        world.subscribe(&bob, &line, Some(push));
-        line.await_recorded("the first messages", |seen| !seen.pushed.is_empty())
-            .await;
+        let (bob, line) = bob_with_little_room(&world).await;
         // Nothing else of the session waits.
         world.acknowledge(&bob, vec![sent[0]]).await;
         let bytes = |line: &RecordingConnection| -> usize {
@@ -196,16 +202,7 @@ fn a_call_goes_past_messages_that_a_stalled_connection_holds() {
     run(|| async {
         let world = growing_fleet().await;
         sends_many(&world, 40).await;
-        let line = RecordingConnection::new();
-        line.set_budget(UNRESERVED_BYTES_MAX);
-        let bob = speaks(&world, "bob", 3, &[], Some(&line)).await;
-        let push = PushMode {
-            window: 100,
-            ack: AckMode::Manual,
-        };
-        world.subscribe(&bob, &line, Some(push));
-        line.await_recorded("the first messages", |seen| !seen.pushed.is_empty())
-            .await;
+        let (bob, line) = bob_with_little_room(&world).await;
         let held = line.recorded().pushed.len();
         assert!(held < 40, "the connection has no room for all");
         let alice = speaks(&world, "alice", 2, &[], None).await;
