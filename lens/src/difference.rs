@@ -1,12 +1,14 @@
 //! What a payload has that is not there after the way there and back: the loss, and the complement that restores it.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::{
     TransformError,
     act::scalar_equal,
-    path::{Path, Places, Token},
+    path::{Places, Trail},
     payload::{DEPTH_MAX, Kind, Node, Work, position, quoted, remove},
 };
 
@@ -20,17 +22,14 @@ const COMPARE: usize = 60;
 pub(crate) struct Difference {
     /// The highest places that the payload has and that differ.
     pub loss: Places,
-    at: Path,
     /// The entries of a complement, while they fit into one.
     entries: Option<String>,
-    /// The place in the payload, with the indexes of items.
-    pointer: String,
 }
 
 impl Difference {
     /// Compares.
     pub fn of(
-        payload: &str,
+        was: &mut Node<'_>,
         back: &mut Node<'_>,
         wants_complement: bool,
         work: &mut Work<'_>,
@@ -39,9 +38,7 @@ impl Difference {
             entries: wants_complement.then(String::new),
             ..Self::default()
         };
-        let mut was = Node::of(payload);
-        was.read_payload(work)?;
-        difference.compare(&mut was, back, wants_complement, DEPTH_MAX, work)?;
+        difference.compare(&Trail::Start, was, back, wants_complement, DEPTH_MAX, work)?;
         Ok(difference)
     }
 
@@ -56,6 +53,7 @@ impl Difference {
     /// Whether both are the same value.
     fn compare(
         &mut self,
+        at: &Trail<'_>,
         was: &mut Node<'_>,
         is: &mut Node<'_>,
         records: bool,
@@ -71,16 +69,17 @@ impl Difference {
         }
         let kinds = (was.text().as_bytes().first(), is.text().as_bytes().first());
         match kinds {
-            (Some(b'{'), Some(b'{')) if depth > 0 => self.compare_objects(was, is, records, depth - 1, work),
-            (Some(b'['), Some(b'[')) if depth > 0 => self.compare_arrays(was, is, records, depth - 1, work),
-            (Some(b'{' | b'['), _) | (_, Some(b'{' | b'[')) => self.differ(Some(was), Some(is), records, work),
+            (Some(b'{'), Some(b'{')) if depth > 0 => self.compare_objects(at, was, is, records, depth - 1, work),
+            (Some(b'['), Some(b'[')) if depth > 0 => self.compare_arrays(at, was, is, records, depth - 1, work),
+            (Some(b'{' | b'['), _) | (_, Some(b'{' | b'[')) => self.differ(at, Some(was), Some(is), records, work),
             _ if scalar_equal(was.text(), is.text()) => Ok(true),
-            _ => self.differ(Some(was), Some(is), records, work),
+            _ => self.differ(at, Some(was), Some(is), records, work),
         }
     }
 
     fn compare_objects(
         &mut self,
+        at: &Trail<'_>,
         was: &mut Node<'_>,
         is: &mut Node<'_>,
         records: bool,
@@ -97,23 +96,20 @@ impl Difference {
             let after = is[next..]
                 .iter()
                 .position(|(other, _)| other == name)
-                .map(|at| next + at);
+                .map(|place| next + place);
             let found = after.or_else(|| is[..next].iter().position(|(other, _)| other == name));
-            work.spend(found.map_or(is.len(), |at| (at + is.len() - next) % is.len().max(1)))?;
-            let pointer_len = self.enter(Token::Name(name.clone().into_owned()), name);
+            work.spend(found.map_or(is.len(), |place| (place + is.len() - next) % is.len().max(1)))?;
+            let here = at.member(name);
             is_equal &= match found {
-                Some(at) => {
-                    (next, seen[at]) = (at + 1, true);
-                    self.compare(value, &mut is[at].1, records, depth, work)?
+                Some(place) => {
+                    (next, seen[place]) = (place + 1, true);
+                    self.compare(&here, value, &mut is[place].1, records, depth, work)?
                 }
-                None => self.differ(Some(value), None, records, work)?,
+                None => self.differ(&here, Some(value), None, records, work)?,
             };
-            self.leave(pointer_len);
         }
         for ((name, value), _) in is.iter_mut().zip(seen).filter(|(_, seen)| !seen) {
-            let pointer_len = self.enter(Token::Name(name.clone().into_owned()), name);
-            is_equal &= self.differ(None, Some(value), records, work)?;
-            self.leave(pointer_len);
+            is_equal &= self.differ(&at.member(name), None, Some(value), records, work)?;
         }
         Ok(is_equal)
     }
@@ -121,6 +117,7 @@ impl Difference {
     /// Items are compared and restored as wholes, and an array of another length as one.
     fn compare_arrays(
         &mut self,
+        at: &Trail<'_>,
         was_array: &mut Node<'_>,
         is_array: &mut Node<'_>,
         records: bool,
@@ -132,43 +129,38 @@ impl Difference {
         };
         let same_len = was.len() == is.len();
         let mut is_equal = same_len;
-        self.at.0.push(Token::Items);
-        for (at, (was, is)) in was.iter_mut().zip(is.iter_mut()).enumerate() {
-            let same = self.compare(was, is, false, depth, work)?;
+        for (index, (was, is)) in was.iter_mut().zip(is.iter_mut()).enumerate() {
+            let here = at.item(index);
+            let same = self.compare(&here, was, is, false, depth, work)?;
             if !same && records && same_len {
-                let pointer_len = self.pointer.len();
-                self.pointer.push('/');
-                self.pointer += &at.to_string();
-                self.record(Some(was), Some(is), work)?;
-                self.pointer.truncate(pointer_len);
+                self.record(&here, Some(was), Some(is), work)?;
             }
             is_equal &= same;
         }
-        if was.len() > is.len() {
-            self.loss.insert(self.at.clone());
-        }
-        self.at.0.pop();
-        if was.len() < is.len() {
-            self.loss.insert(self.at.clone());
+        match was.len().cmp(&is.len()) {
+            Ordering::Greater => self.loss.insert(at.path().items()),
+            Ordering::Less => self.loss.insert(at.path()),
+            Ordering::Equal => {}
         }
         if !same_len && records {
-            self.record(Some(was_array), Some(is_array), work)?;
+            self.record(at, Some(was_array), Some(is_array), work)?;
         }
         Ok(is_equal)
     }
 
     fn differ(
         &mut self,
+        at: &Trail<'_>,
         was: Option<&Node<'_>>,
         is: Option<&Node<'_>>,
         records: bool,
         work: &mut Work<'_>,
     ) -> Result<bool, TransformError> {
         if was.is_some() {
-            self.loss.insert(self.at.clone());
+            self.loss.insert(at.path());
         }
         if records {
-            self.record(was, is, work)?;
+            self.record(at, was, is, work)?;
         }
         Ok(false)
     }
@@ -176,6 +168,7 @@ impl Difference {
     /// Adds an entry: what the place had, and what the way back gives there.
     fn record(
         &mut self,
+        at: &Trail<'_>,
         was: Option<&Node<'_>>,
         is: Option<&Node<'_>>,
         work: &mut Work<'_>,
@@ -187,7 +180,7 @@ impl Difference {
             entries.push(',');
         }
         entries += "{\"at\":";
-        entries += &quoted(&self.pointer);
+        entries += &quoted(&at.pointer());
         for (name, value) in [(",\"was\":", was), (",\"is\":", is)] {
             let Some(value) = value else { continue };
             entries += name;
@@ -200,19 +193,6 @@ impl Difference {
         entries.push('}');
         self.entries = Some(entries);
         Ok(())
-    }
-
-    fn enter(&mut self, token: Token, name: &str) -> usize {
-        let len = self.pointer.len();
-        self.at.0.push(token);
-        self.pointer.push('/');
-        self.pointer += &name.replace('~', "~0").replace('/', "~1");
-        len
-    }
-
-    fn leave(&mut self, pointer_len: usize) {
-        self.at.0.pop();
-        self.pointer.truncate(pointer_len);
     }
 }
 
@@ -281,7 +261,8 @@ impl<'a> Entry<'a> {
         }
         let holds = match (find(node, last, work)?, self.is) {
             (Some(now), Some(then)) => {
-                Difference::default().compare(&mut Node::of(then.get()), now, false, DEPTH_MAX, work)?
+                let mut then = Node::of(then.get());
+                Difference::default().compare(&Trail::Start, &mut then, now, false, DEPTH_MAX, work)?
             }
             (None, None) => true,
             _ => false,

@@ -106,7 +106,7 @@ impl fmt::Display for Path {
             match token {
                 Token::Items => f.write_str("/*")?,
                 Token::Name(name) if name == "*" => f.write_str("/~2")?,
-                Token::Name(name) => write!(f, "/{}", name.replace('~', "~0").replace('/', "~1"))?,
+                Token::Name(name) => write!(f, "/{}", escaped(name))?,
             }
         }
         Ok(())
@@ -125,6 +125,47 @@ impl From<Path> for String {
     fn from(path: Path) -> Self {
         path.to_string()
     }
+}
+
+/// The way to a place in a value that is walked. It is written down only where the place is noted.
+#[derive(Clone, Copy)]
+pub(crate) enum Trail<'t> {
+    Start,
+    Member(&'t Self, &'t str),
+    Item(&'t Self, usize),
+}
+
+impl<'t> Trail<'t> {
+    pub fn member(&'t self, name: &'t str) -> Self {
+        Self::Member(self, name)
+    }
+
+    pub fn item(&'t self, index: usize) -> Self {
+        Self::Item(self, index)
+    }
+
+    /// The place, which is the same for every item of an array.
+    pub fn path(&self) -> Path {
+        match self {
+            Self::Start => Path::default(),
+            Self::Member(before, name) => before.path().child(name),
+            Self::Item(before, _) => before.path().items(),
+        }
+    }
+
+    /// The JSON Pointer, with the indexes of items.
+    pub fn pointer(&self) -> String {
+        match self {
+            Self::Start => String::new(),
+            Self::Member(before, name) => before.pointer() + "/" + &escaped(name),
+            Self::Item(before, index) => before.pointer() + "/" + &index.to_string(),
+        }
+    }
+}
+
+/// A name as a token of a JSON Pointer.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
 }
 
 /// Places of a payload, in order. Serialized as a list of at most 32 pointers.

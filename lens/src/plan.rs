@@ -115,6 +115,11 @@ impl Plan {
         &self.versions
     }
 
+    /// The versions as text, without build metadata.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
     fn steps(&self) -> impl Iterator<Item = Step<'_>> {
         self.steps.iter().map(|hop| {
             let (forward, backward) = (&hop.compiled.forward, &hop.compiled.backward);

@@ -4,8 +4,8 @@ use crate::{
     Class, TransformError,
     act::Act,
     difference::{Complement, Difference},
-    path::{Path, Places},
-    payload::{Node, Work},
+    path::{Path, Places, Trail},
+    payload::{COPIED, Node, Work},
     trim::Trim,
 };
 
@@ -103,9 +103,16 @@ pub(crate) fn transform<'a>(
     };
     let mut node = Node::of(request.payload);
     node.read_payload(work)?;
-    if node.members(work)?.is_none() {
+    let Some(members) = node.members(work)?.map(|members| members.len()) else {
         return Err(TransformError::NotJson);
-    }
+    };
+    // What has to be compared in the end is not read twice.
+    let sent = if steps.iter().all(|step| step.there.is_restored) {
+        None
+    } else {
+        work.spend(members * COPIED)?;
+        Some(node.clone())
+    };
     let (mut is_restored, mut suspects) = (true, None);
     for (at, step) in steps.iter().enumerate() {
         is_restored &= step.there.is_restored;
@@ -137,7 +144,7 @@ pub(crate) fn transform<'a>(
     let mut node = restored.unwrap_or(node);
     is_restored &= complement.is_none() && !work.has_removed;
     let mut defaulted = Places::default();
-    node.made_places(&mut Path::default(), &mut defaulted);
+    node.made_places(&Trail::Start, &mut defaulted);
     if is_restored {
         return Ok(Transformed {
             payload,
@@ -153,7 +160,9 @@ pub(crate) fn transform<'a>(
             Err(error) => return Err(error),
         }
     }
-    let difference = Difference::of(request.payload, &mut node, request.wants_complement, work)?;
+    let mut sent = sent.unwrap_or_else(|| Node::of(request.payload));
+    sent.read_payload(work)?;
+    let difference = Difference::of(&mut sent, &mut node, request.wants_complement, work)?;
     let complement = difference.complement(versions);
     Ok(Transformed {
         payload,
