@@ -10,7 +10,6 @@ use std::{
     sync::Arc,
 };
 
-use lens::Plan;
 use semver::Version;
 
 use crate::{
@@ -18,9 +17,9 @@ use crate::{
     locked::RwLocked,
     model::{
         CapabilityFilter, PresenceTimeouts, ProtocolName, SessionId, SessionName, SessionRecord, SessionStatus,
-        TransformRule,
+        TransformRule, id_map::IdMap,
     },
-    registry::Lenses,
+    registry::{LensPath, Lenses},
     session::{Member, Nudge},
     speech::{Speech, wants_complement},
 };
@@ -35,7 +34,7 @@ pub struct Directory {
 
 #[derive(Default)]
 struct Members {
-    by_id: HashMap<SessionId, Arc<Member>>,
+    by_id: IdMap<SessionId, Arc<Member>>,
     by_name: HashMap<SessionName, Arc<Member>>,
     by_alias: HashMap<SessionName, SessionId>,
     /// The sessions of each conversation; the newest is the last.
@@ -134,12 +133,12 @@ pub struct ByLenses {
     /// What the sender allows.
     pub rule: TransformRule,
     /// Paths that fail on the payload: those who need them do not get it.
-    pub failed: Vec<Arc<Plan>>,
+    pub failed: Vec<Arc<LensPath>>,
 }
 
 /// Recipients of a broadcast that get it by the same path.
 pub struct TransformedFor {
-    pub plan: Arc<Plan>,
+    pub plan: Arc<LensPath>,
     pub recipients: usize,
     /// How many of them want to know what was lost.
     pub want_complement: usize,
@@ -187,7 +186,7 @@ impl AudienceQuery {
 }
 
 impl ByLenses {
-    fn fails(&self, plan: &Arc<Plan>) -> bool {
+    fn fails(&self, plan: &Arc<LensPath>) -> bool {
         self.failed.iter().any(|failed| Arc::ptr_eq(failed, plan))
     }
 }
@@ -197,11 +196,11 @@ impl ByLenses {
 struct ByPath {
     rows: Vec<TransformedFor>,
     /// The place of each path in `rows`, by its address.
-    places: HashMap<*const Plan, usize>,
+    places: HashMap<*const LensPath, usize>,
 }
 
 impl ByPath {
-    fn add(&mut self, plan: Arc<Plan>, wants_complement: bool) {
+    fn add(&mut self, plan: Arc<LensPath>, wants_complement: bool) {
         let next = self.rows.len();
         let place = *self.places.entry(Arc::as_ptr(&plan)).or_insert(next);
         if place == next {

@@ -1,18 +1,15 @@
 //! What lenses do for two sessions that declare a protocol in versions that semver keeps apart.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use lens::{Class, Description, Plan};
+use lens::{Class, Description};
 use semver::{Version, VersionReq};
 use serde::Serialize;
 
 use crate::model::ProtocolName;
 
-/// Finds the path of lenses from a version to one of these; None without one.
-pub type Paths<'f> = &'f dyn Fn(&ProtocolName, &Version, &BTreeSet<Version>) -> Option<Arc<Plan>>;
+/// Finds the path of lenses from a version to one of these: the version that it leads to, and what it does. None without one.
+pub type Paths<'f> = &'f dyn Fn(&ProtocolName, &Version, &BTreeSet<Version>) -> Option<(Version, Description)>;
 
 /// The newest versions of one side from which paths are searched for.
 const TRIED_MAX: usize = 4;
@@ -69,16 +66,15 @@ pub(super) fn by_lens(
     let (wanted, others): (Vec<_>, Vec<_>) = ours.iter().rev().partition(|version| admits(requirement, version));
     let mut one_way = None;
     for version in wanted.into_iter().chain(others).take(TRIED_MAX) {
-        let Some(there) = paths(name, version, theirs) else {
+        let Some((end, send)) = paths(name, version, theirs) else {
             continue;
         };
-        let end = there.versions().last()?.clone();
         let back = paths(name, &end, ours);
         let found = ByLens {
             ours: version.clone(),
             theirs: end,
-            send: Some(there.describe()),
-            receive: back.map(|back| back.describe()),
+            send: Some(send),
+            receive: back.map(|(_, receive)| receive),
         };
         if found.is_both_ways() {
             return Some(found);
@@ -87,12 +83,12 @@ pub(super) fn by_lens(
     }
     one_way.or_else(|| {
         theirs.iter().rev().take(TRIED_MAX).find_map(|version| {
-            let here = paths(name, version, ours)?;
+            let (end, receive) = paths(name, version, ours)?;
             Some(ByLens {
-                ours: here.versions().last()?.clone(),
+                ours: end,
                 theirs: version.clone(),
                 send: None,
-                receive: Some(here.describe()),
+                receive: Some(receive),
             })
         })
     })

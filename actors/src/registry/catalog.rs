@@ -7,7 +7,7 @@ use std::{
     ops::Bound,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -133,6 +133,7 @@ struct Shared {
     index: RwLocked<CatalogIndex>,
     /// Some protocol has lenses, or is about to. Projects without lenses pay one branch for each message.
     has_lenses: AtomicBool,
+    lens_changes: AtomicU64,
     expected_lenses: ExpectedCount,
 }
 
@@ -162,6 +163,7 @@ impl Catalog {
             payload_len_max,
             index: RwLocked::default(),
             has_lenses: AtomicBool::default(),
+            lens_changes: AtomicU64::default(),
             expected_lenses: ExpectedCount::default(),
         }))
     }
@@ -261,6 +263,11 @@ impl Catalog {
         self.0.has_lenses.load(Ordering::Relaxed)
     }
 
+    /// Changes of lenses so far. What was looked up after a number was read holds until it grows.
+    pub(crate) fn lens_changes(&self) -> u64 {
+        self.0.lens_changes.load(Ordering::Acquire)
+    }
+
     /// The lenses of a protocol; None without any.
     #[must_use]
     pub fn lenses(&self, name: &str) -> Option<Arc<Lenses>> {
@@ -284,6 +291,7 @@ impl Catalog {
             .saturating_sub(before.map_or(0, |lenses| lenses.bytes_len()))
             + len;
         self.note_lenses(&index);
+        self.0.lens_changes.fetch_add(1, Ordering::Release);
     }
 
     /// The protocols that have lenses.

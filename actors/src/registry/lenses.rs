@@ -8,6 +8,7 @@ use std::{
 use lens::{Direction, Edge, Plan};
 use semver::Version;
 
+use super::LensPath;
 use crate::{locked::Locked, model::LensRecord};
 
 /// Paths that are kept for one protocol. Beyond this all are searched for again.
@@ -30,7 +31,7 @@ impl RegisteredLens {
 }
 
 /// The paths from one version, by the versions that a recipient declares.
-type PlansFrom = HashMap<BTreeSet<Version>, Option<Arc<Plan>>>;
+type PlansFrom = HashMap<BTreeSet<Version>, Option<Arc<LensPath>>>;
 
 /// The paths that were searched for.
 #[derive(Debug, Default)]
@@ -38,7 +39,7 @@ struct Plans {
     len: usize,
     by_version: HashMap<Version, PlansFrom>,
     /// By its versions, so that recipients that declare other versions share a path.
-    by_path: HashMap<Vec<Version>, Arc<Plan>>,
+    by_path: HashMap<Vec<Version>, Arc<LensPath>>,
 }
 
 /// A stored lens that does not compile in this build.
@@ -178,7 +179,7 @@ impl Lenses {
     /// The best path from a version to one of the declared ones; None if no lenses lead there. A path is empty if `from` is
     /// declared. As long as the lenses are the same, the same versions get the same path.
     #[must_use]
-    pub fn plan(&self, from: &Version, declared: &BTreeSet<Version>) -> Option<Arc<Plan>> {
+    pub fn plan(&self, from: &Version, declared: &BTreeSet<Version>) -> Option<Arc<LensPath>> {
         let known = |plans: &Plans| plans.by_version.get(from)?.get(declared).cloned();
         if let Some(known) = known(&self.plans.lock()) {
             return known;
@@ -196,7 +197,7 @@ impl Lenses {
         }
         let plan = found.map(|plan| {
             let path = plans.by_path.entry(plan.versions().to_vec());
-            Arc::clone(path.or_insert_with(|| Arc::new(plan)))
+            Arc::clone(path.or_insert_with(|| Arc::new(plan.into())))
         });
         let known = plans.by_version.entry(from.clone()).or_default();
         known.insert(declared.clone(), plan.clone());

@@ -12,6 +12,7 @@ pub(crate) mod fixtures;
 mod large_work;
 mod lens_check;
 mod lens_keeper;
+mod lens_path;
 mod lenses;
 mod messages;
 mod schema;
@@ -24,6 +25,7 @@ pub use catalog::{Catalog, DiscoverPage, DiscoverQuery, Protocol};
 pub(crate) use compiler::Compiler;
 pub(crate) use large_work::{LargeWork, ON_WORKER_BYTES_MAX};
 pub(crate) use lens_check::{KeptPayload, LENSES_INTO_VERSION_MAX, LensCheck};
+pub use lens_path::LensPath;
 pub use lenses::{Lenses, RegisteredLens};
 #[cfg(feature = "faults")]
 pub use messages::PanicRegistry;

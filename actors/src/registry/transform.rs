@@ -26,7 +26,7 @@ impl Catalog {
         let versions = plan.versions();
         let (operations, checks) = (budget.part(TRANSFORM_WORK_MAX), budget.part(TRANSFORM_WORK_MAX));
         let mut fits = |at: usize, text: &str| {
-            let protocol = self.get(name, &versions[at].to_string());
+            let protocol = self.get(name, &plan.names()[at]);
             protocol.is_some_and(|protocol| protocol.schema.validate_within(&checks, text).is_ok())
         };
         let request = Request {

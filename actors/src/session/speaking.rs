@@ -8,7 +8,6 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use lens::Plan;
 
 use super::{Connection, Member, ReadBudget, ReadReservation, UNRESERVED_BYTES_MAX};
 use crate::{
@@ -17,7 +16,7 @@ use crate::{
         BrokerError, Capabilities, Message, MessageId, ProjectEvent, SessionId, TransformFailure, TransformRule,
         Transformed,
     },
-    registry::{Catalog, LargeWork, Lenses, ON_WORKER_BYTES_MAX, WorkBudget},
+    registry::{Catalog, LargeWork, LensPath, ON_WORKER_BYTES_MAX, WorkBudget},
     speech::{FORMS, Form, FormRequest, Passage, wants_complement},
     storage::{Delivery, Store, StoreError},
     trace::Attribute,
@@ -77,18 +76,19 @@ pub(crate) enum Room {
 pub(crate) struct Speaking {
     session: SessionId,
     project: Arc<dyn SpokenProject>,
-    /// A version that the session can read as it is sent.
-    readable: Option<Readable>,
+    recent: Option<RecentPath>,
 }
 
-/// The version of the last message that the session could read, so that messages like it are not looked up.
+/// How the session got the last message, so that messages like it are not looked up.
 #[derive(Clone)]
-struct Readable {
+struct RecentPath {
     capabilities: Arc<Capabilities>,
     /// As [`Message::protocol_bytes`].
     protocol: Arc<[u8]>,
-    /// Those of the protocol then.
-    lenses: Option<Arc<Lenses>>,
+    /// As [`Catalog::lens_changes`] then.
+    lens_changes: u64,
+    /// None for one that it can read as it was sent.
+    path: Option<Arc<LensPath>>,
 }
 
 /// The messages of a lease in the versions of a session, by their places in the lease.
@@ -109,7 +109,7 @@ impl Speaking {
         Self {
             session,
             project,
-            readable: None,
+            recent: None,
         }
     }
 
@@ -135,34 +135,39 @@ impl Speaking {
         let Some(member) = self.member() else { return true };
         let capabilities = &member.record.capabilities;
         let mut messages = deliveries.iter().map(|delivery| &delivery.message);
-        !capabilities.supported_protocols.is_empty() && !messages.all(|message| self.reads(message, capabilities))
+        let mut is_as_sent = |message| matches!(self.path(message, capabilities), Err(Passage::AsSent));
+        !capabilities.supported_protocols.is_empty() && !messages.all(&mut is_as_sent)
     }
 
-    /// Whether the session gets a message as it was sent.
-    fn reads(&mut self, message: &Arc<Message>, capabilities: &Arc<Capabilities>) -> bool {
+    /// As [`Passage::path`].
+    fn path(&mut self, message: &Arc<Message>, capabilities: &Arc<Capabilities>) -> Result<Arc<LensPath>, Passage> {
         let Some(protocol) = message.protocol_bytes() else {
-            return true;
+            return Err(Passage::AsSent);
         };
         let catalog = self.project.catalog();
-        let lenses = || message.protocol().and_then(|(name, _)| catalog.lenses(name));
-        let is_known = self.readable.as_ref().is_some_and(|known| {
-            Arc::ptr_eq(&known.capabilities, capabilities)
-                && protocol == &*known.protocol
-                && lenses().as_ref().map(Arc::as_ptr) == known.lenses.as_ref().map(Arc::as_ptr)
+        let lens_changes = catalog.lens_changes();
+        let is_like_it = |recent: &&RecentPath| {
+            Arc::ptr_eq(&recent.capabilities, capabilities)
+                && recent.lens_changes == lens_changes
+                && *recent.protocol == *protocol
+        };
+        if let Some(recent) = self.recent.as_ref().filter(is_like_it) {
+            return recent.path.clone().ok_or(Passage::AsSent);
+        }
+        let found = Passage::path(catalog, capabilities, message);
+        let path = match &found {
+            Ok(path) => Some(Arc::clone(path)),
+            // Its sender may have excluded lenses, and not that of the next message.
+            Err(Passage::AsSent) if message.transform_headers().transform != TransformRule::Never => None,
+            Err(_) => return found,
+        };
+        self.recent = Some(RecentPath {
+            capabilities: Arc::clone(capabilities),
+            protocol: protocol.into(),
+            lens_changes,
+            path,
         });
-        if is_known {
-            return true;
-        }
-        let lenses = lenses();
-        let is_as_sent = matches!(Passage::path(catalog, capabilities, message), Err(Passage::AsSent));
-        if is_as_sent && message.transform_headers().transform != TransformRule::Never {
-            self.readable = Some(Readable {
-                capabilities: Arc::clone(capabilities),
-                protocol: protocol.into(),
-                lenses,
-            });
-        }
-        is_as_sent
+        found
     }
 
     /// Waits until this replica knows every change that any replica made before the call.
@@ -204,7 +209,7 @@ impl Speaking {
     ///
     /// # Errors
     /// The messages stay as they are: see [`Unspoken`].
-    pub async fn translate(self, leased: Vec<Delivery>, room: Room) -> Result<Spoken, Unspoken> {
+    pub async fn translate(mut self, leased: Vec<Delivery>, room: Room) -> Result<Spoken, Unspoken> {
         self.become_ready().await.map_err(Unspoken::Unknown)?;
         let mut is_current = !self.project.is_shared();
         for _ in 0..TRIES_MAX {
@@ -258,13 +263,17 @@ impl Speaking {
     }
 
     /// Transforms messages until the reader has no room for the next one, but one at least.
-    async fn attempt(&self, member: &Member, leased: &[Delivery], bytes_max: usize) -> Attempt {
+    async fn attempt(&mut self, member: &Member, leased: &[Delivery], bytes_max: usize) -> Attempt {
         let mut attempt = Attempt::default();
         let capabilities = &member.record.capabilities;
         let wants_complement = wants_complement(capabilities);
         let mut work = 0;
         for (at, Delivery { message: sent, count }) in leased.iter().enumerate() {
-            let form = match Passage::of(self.project.catalog(), capabilities, sent) {
+            let passage = match self.path(sent, capabilities) {
+                Ok(path) => Passage::by(path, wants_complement, sent),
+                Err(passage) => passage,
+            };
+            let form = match passage {
                 Passage::AsSent => Ok(None),
                 Passage::Unreadable => {
                     attempt.is_unreadable = true;
@@ -299,7 +308,7 @@ impl Speaking {
     /// Transforms a message and keeps the form until it is delivered. The error is the note of the dead letter.
     async fn make(
         &self,
-        plan: Arc<Plan>,
+        plan: Arc<LensPath>,
         sent: &Arc<Message>,
         wants_complement: bool,
         work: &mut u64,
@@ -416,12 +425,15 @@ fn declares_the_same(now: &Arc<Member>, before: &Arc<Member>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use semver::Version;
     use serde_json::json;
 
     use super::*;
     use crate::{
         model::{Addressing, Headers, MessageIds, NewMessage, ProjectId, ProtocolName, SessionRecord},
-        registry::fixtures,
+        registry::{Lenses, Protocol, fixtures},
         storage::{Storage, memory::MemoryStorage},
     };
 
@@ -475,23 +487,32 @@ mod tests {
         Delivery { message, count: 1 }
     }
 
-    #[test]
-    fn only_messages_of_protocols_with_lenses_are_translated() {
-        let catalog = Catalog::default();
+    fn speaking(catalog: &Catalog) -> Speaking {
         let project = Stub {
             catalog: catalog.clone(),
             store: MemoryStorage::default().open(&ProjectId::default_project()),
             transforms: LargeWork::transforms(),
         };
-        let mut speaking = Speaking::new(SessionId::generate(), Arc::new(project));
+        Speaking::new(SessionId::generate(), Arc::new(project))
+    }
+
+    /// A lens of `job` from 1.0.0 to 2.0.0.
+    fn set_lens(catalog: &Catalog) {
+        let (name, schema) = (ProtocolName::parse("job").unwrap(), json!({"type": "object"}));
+        let lens = fixtures::lens_between("job", json!([]), [&schema, &schema]);
+        catalog.set_lenses(&name, Lenses::new(vec![lens]));
+    }
+
+    #[test]
+    fn only_messages_of_protocols_with_lenses_are_translated() {
+        let catalog = Catalog::default();
+        let mut speaking = speaking(&catalog);
         let mut is_needed = |protocols: &[&str]| {
             let deliveries: Vec<_> = protocols.iter().map(|protocol| delivery(protocol)).collect();
             speaking.is_needed(&deliveries)
         };
         assert!(!is_needed(&["job"]));
-        let (name, schema) = (ProtocolName::parse("job").unwrap(), json!({"type": "object"}));
-        let lens = fixtures::lens_between("job", json!([]), [&schema, &schema]);
-        catalog.set_lenses(&name, Lenses::new(vec![lens]));
+        set_lens(&catalog);
         assert!(!is_needed(&["chat", "text"]));
         assert!(is_needed(&["chat", "job"]));
         let expected = catalog.expect_lenses();
@@ -501,6 +522,33 @@ mod tests {
         );
         drop(expected);
         assert!(!is_needed(&["chat"]));
+    }
+
+    #[test]
+    fn a_path_that_was_looked_up_holds_until_lenses_or_capabilities_change() {
+        let (catalog, message) = (Catalog::default(), delivery("job").message);
+        let record = fixtures::protocol_record("job", "1.0.0", json!({}));
+        catalog.insert(Protocol::compile(Arc::new(record)).unwrap());
+        set_lens(&catalog);
+        let declares = |version| {
+            let declared = BTreeMap::from([(ProtocolName::parse("job").unwrap(), BTreeSet::from([version]))]);
+            Arc::new(Capabilities {
+                supported_protocols: declared,
+                ..Capabilities::default()
+            })
+        };
+        let (newer, same) = (declares(Version::new(2, 0, 0)), declares(Version::new(1, 0, 0)));
+        let mut speaking = speaking(&catalog);
+        let mut path = |capabilities| speaking.path(&message, capabilities);
+        let first = path(&newer).unwrap();
+        assert!(Arc::ptr_eq(&first, &path(&newer).unwrap()));
+        assert!(matches!(path(&same), Err(Passage::AsSent)));
+        assert!(matches!(path(&same), Err(Passage::AsSent)));
+        assert!(path(&newer).is_ok());
+        catalog.set_lenses(&ProtocolName::parse("job").unwrap(), Lenses::default());
+        assert!(matches!(path(&newer), Err(Passage::Unreadable)));
+        set_lens(&catalog);
+        assert!(!Arc::ptr_eq(&first, &path(&newer).unwrap()));
     }
 
     #[test]

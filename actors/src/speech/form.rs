@@ -2,23 +2,23 @@
 
 use std::sync::{Arc, OnceLock};
 
-use lens::{Places, Plan, Request};
+use lens::Request;
 
 use crate::{
     clock::fine_ns,
     metrics::{METRICS, TransformResult},
     model::{Message, TransformFailure, TransformReason, TransformRule, Transformed},
-    registry::{Catalog, WorkBudget},
+    registry::{Catalog, LensPath, WorkBudget},
 };
 
 /// A payload in another version, and what its making did.
 #[derive(Debug)]
 pub struct Form {
-    plan: Arc<Plan>,
+    plan: Arc<LensPath>,
     has_complement: bool,
     payload: String,
-    /// The member `transformed` of the envelope.
-    transformed: String,
+    /// The member `transformed` of the envelope, where a complement is added to the transformation.
+    with_complement: Option<String>,
     transformation: Arc<Transformed>,
     /// The same, as receipts keep it.
     kept: Arc<Transformed>,
@@ -29,7 +29,7 @@ pub struct Form {
 /// A payload to transform.
 #[derive(Clone, Copy, Debug)]
 pub struct FormRequest<'a> {
-    pub plan: &'a Arc<Plan>,
+    pub plan: &'a Arc<LensPath>,
     pub protocol_name: &'a str,
     pub payload: &'a str,
     /// What the sender allows.
@@ -66,7 +66,6 @@ impl Form {
 
     fn transform(catalog: &Catalog, request: &FormRequest<'_>, budget: &WorkBudget) -> Result<Self, TransformFailure> {
         let FormRequest { plan, rule, .. } = *request;
-        let versions = plan.versions();
         let asked = Request {
             complement: request.complement,
             wants_complement: request.wants_complement,
@@ -75,32 +74,23 @@ impl Form {
         let made = catalog.transform(request.protocol_name, plan, asked, budget);
         let made = made.map_err(|failure| *failure)?;
         if rule == TransformRule::Lossless && !made.loss.is_empty() {
+            let versions = plan.versions();
             return Err(TransformFailure {
                 from: versions[0].clone(),
                 to: versions[versions.len() - 1].clone(),
                 reason: TransformReason::Loses(made.loss),
             });
         }
-        let list = |places: &Places| places.iter().map(ToString::to_string).collect();
-        let transformation = Arc::new(Transformed::new(
-            versions[0].clone(),
-            versions[versions.len() - 1].clone(),
-            list(&made.loss),
-            list(&made.defaulted),
-            made.loss.more() || made.defaulted.more(),
-        ));
-        let mut transformed = transformation.to_text();
-        if let Some(complement) = made.complement {
-            transformed.pop();
-            transformed.push_str(",\"complement\":");
-            transformed.push_str(&complement);
-            transformed.push('}');
-        }
+        let transformation = plan.transformed(&made.loss, &made.defaulted);
+        let with_complement = made.complement.map(|complement| {
+            let text = transformation.text();
+            format!("{},\"complement\":{complement}}}", &text[..text.len() - 1])
+        });
         Ok(Self {
             plan: Arc::clone(plan),
             has_complement: request.wants_complement,
             payload: made.payload,
-            transformed,
+            with_complement,
             kept: transformation.kept(),
             transformation,
             broadcast: OnceLock::new(),
@@ -121,21 +111,29 @@ impl Form {
 
     /// Whether it is what this path gives: another one has the same lenses no longer.
     #[must_use]
-    pub fn is_by(&self, plan: &Arc<Plan>, wants_complement: bool) -> bool {
+    pub fn is_by(&self, plan: &Arc<LensPath>, wants_complement: bool) -> bool {
         self.has_path(plan) && self.has_complement == wants_complement
     }
 
     /// Whether it was made by this path.
     #[must_use]
-    pub fn has_path(&self, plan: &Arc<Plan>) -> bool {
+    pub fn has_path(&self, plan: &Arc<LensPath>) -> bool {
         Arc::ptr_eq(&self.plan, plan)
     }
 
     /// Bytes that it takes at most: it may hold the message of a broadcast, whose envelope has so many bytes, and the one that
     /// is made of it.
     #[must_use]
-    pub const fn bytes_len(&self, envelope_len: usize) -> usize {
-        2 * (self.payload.len() + self.transformed.len() + envelope_len)
+    pub fn bytes_len(&self, envelope_len: usize) -> usize {
+        2 * (self.payload.len() + self.transformed().len() + envelope_len)
+    }
+
+    /// The member `transformed` of the envelope.
+    fn transformed(&self) -> &str {
+        match &self.with_complement {
+            Some(text) => text,
+            None => self.transformation.text(),
+        }
     }
 
     /// This message in this form. The recipients of a broadcast share one. None for an envelope that another build has
@@ -145,8 +143,7 @@ impl Form {
         if let Some(known) = self.broadcast.get().filter(|known| known.is_form_of(sent)) {
             return Some(Arc::clone(known));
         }
-        let version = self.plan.versions().last()?.to_string();
-        let made = Arc::new(sent.in_version(&version, &self.payload, &self.transformed)?);
+        let made = Arc::new(sent.in_version(self.plan.end(), &self.payload, self.transformed())?);
         if sent.recipient.is_none() {
             let _ = self.broadcast.set(Arc::clone(&made));
         }
@@ -157,7 +154,7 @@ impl Form {
 #[cfg(test)]
 impl Form {
     /// A form with a payload of this length.
-    pub fn fixture(plan: &Arc<Plan>, payload_len: usize) -> Arc<Self> {
+    pub fn fixture(plan: &Arc<LensPath>, payload_len: usize) -> Arc<Self> {
         let version = semver::Version::new(1, 0, 0);
         let transformation = Arc::new(Transformed::new(
             version.clone(),
@@ -170,7 +167,7 @@ impl Form {
             plan: Arc::clone(plan),
             has_complement: false,
             payload: " ".repeat(payload_len),
-            transformed: String::new(),
+            with_complement: None,
             kept: Arc::clone(&transformation),
             transformation,
             broadcast: OnceLock::new(),

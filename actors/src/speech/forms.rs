@@ -2,12 +2,13 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use lens::Plan;
+use smallvec::SmallVec;
 
 use super::Form;
 use crate::{
     locked::Locked,
     model::{MessageId, id_map::IdMap},
+    registry::LensPath,
 };
 
 /// Bytes of the forms of one shard: 32 MiB of the process.
@@ -25,7 +26,7 @@ pub static FORMS: Forms = Forms([const { Locked::new(None) }; SHARDS]);
 
 #[derive(Debug, Default)]
 struct Shard {
-    by_message: IdMap<MessageId, Vec<KeptForm>>,
+    by_message: IdMap<MessageId, KeptForms>,
     /// The messages in the order in which their forms came, also those of forms that were forgotten.
     order: VecDeque<MessageId>,
     /// How many forms are kept, and their bytes.
@@ -38,6 +39,9 @@ struct KeptForm {
     form: Arc<Form>,
     bytes: usize,
 }
+
+/// The forms of a message, oldest first: mostly one.
+type KeptForms = SmallVec<[KeptForm; 1]>;
 
 impl Forms {
     /// Keeps a form of this message, whose envelope has so many bytes.
@@ -52,7 +56,7 @@ impl Forms {
 
     /// The form of this message that the path gives, as long as it has the same lenses.
     #[must_use]
-    pub fn find(&self, message: MessageId, plan: &Arc<Plan>, wants_complement: bool) -> Option<Arc<Form>> {
+    pub fn find(&self, message: MessageId, plan: &Arc<LensPath>, wants_complement: bool) -> Option<Arc<Form>> {
         let shard = self.shard(message).lock();
         let forms = shard.as_ref()?.by_message.get(&message)?;
         let found = forms.iter().find(|kept| kept.form.is_by(plan, wants_complement))?;
@@ -111,18 +115,19 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
+    use lens::Plan;
     use semver::Version;
 
     use super::*;
     use crate::{clock::now, model::MessageIds};
 
-    fn plan() -> Arc<Plan> {
+    fn plan() -> Arc<LensPath> {
         let version = Version::new(1, 0, 0);
         let plan = Plan::find(&[], &version, std::slice::from_ref(&version)).unwrap();
-        Arc::new(plan)
+        Arc::new(plan.into())
     }
 
-    fn kept(plan: &Arc<Plan>, payload_len: usize) -> KeptForm {
+    fn kept(plan: &Arc<LensPath>, payload_len: usize) -> KeptForm {
         let form = Form::fixture(plan, payload_len);
         KeptForm {
             bytes: form.bytes_len(0),

@@ -6,7 +6,6 @@ mod forms;
 
 use std::sync::Arc;
 
-use lens::Plan;
 use semver::Version;
 
 pub use form::{Form, FormRequest};
@@ -14,7 +13,7 @@ pub use forms::FORMS;
 
 use crate::{
     model::{Capabilities, Message, ProtocolName, TransformFailure, TransformReason, TransformRule},
-    registry::{Catalog, Lenses, builtin},
+    registry::{Catalog, LensPath, Lenses, builtin},
 };
 
 /// The feature of sessions that want to know what would restore a transformed payload.
@@ -25,7 +24,7 @@ const COMPLEMENT: &str = "complement";
 pub enum Speech {
     AsSent,
     /// In the version at the end of this path.
-    By(Arc<Plan>),
+    By(Arc<LensPath>),
     /// A lens on the only way does not compile in this build.
     NotCompiled(Box<TransformFailure>),
     /// The recipient declares no version that it could be.
@@ -85,21 +84,15 @@ pub enum Passage {
     Unreadable,
     /// The form that was made for an earlier delivery, or when it was sent.
     Kept(Arc<Form>),
-    Make(Arc<Plan>),
+    Make(Arc<LensPath>),
     /// A lens that it needs does not compile in this build.
     Fails(Box<TransformFailure>),
 }
 
 impl Passage {
-    /// Of a message that is being delivered to a session with these capabilities. What the session could not read is
-    /// delivered as it was sent: it was accepted when that was different.
+    /// Of a message that is being delivered, whose path is this one.
     #[must_use]
-    pub fn of(catalog: &Catalog, capabilities: &Capabilities, message: &Arc<Message>) -> Self {
-        let plan = match Self::path(catalog, capabilities, message) {
-            Ok(plan) => plan,
-            Err(passage) => return passage,
-        };
-        let wants_complement = wants_complement(capabilities);
+    pub fn by(plan: Arc<LensPath>, wants_complement: bool, message: &Message) -> Self {
         if let Some(form) = FORMS.find(message.id, &plan, wants_complement) {
             return Self::Kept(form);
         }
@@ -109,11 +102,12 @@ impl Passage {
         Self::Make(plan)
     }
 
-    /// The path of lenses that a message needs, unless its sender excludes it.
+    /// The path of lenses by which a session with these capabilities reads a message, unless its sender excludes it.
     ///
     /// # Errors
-    /// What is to be done without lenses.
-    pub fn path(catalog: &Catalog, capabilities: &Capabilities, message: &Arc<Message>) -> Result<Arc<Plan>, Self> {
+    /// What is to be done without lenses. What the session could not read is delivered as it was sent: it was accepted when
+    /// that was different.
+    pub fn path(catalog: &Catalog, capabilities: &Capabilities, message: &Arc<Message>) -> Result<Arc<LensPath>, Self> {
         let protocol = message.protocol();
         let Some((name, version)) = protocol.filter(|_| !capabilities.supported_protocols.is_empty()) else {
             return Err(Self::AsSent);

@@ -345,9 +345,9 @@ pub fn write_direct(
     if let Some((transformed, _)) = outcome.transforms.as_ref().and_then(|all| all.versions.first()) {
         out.extend_from_slice(b",\"transform\":");
         if with_queue {
-            write_json(out, &**transformed);
+            out.extend_from_slice(transformed.text().as_bytes());
         } else {
-            write_json(out, &transformed.for_other_project());
+            out.extend_from_slice(transformed.for_other_project().text().as_bytes());
         }
     }
     if let Some(recipient) = recipient.filter(|_| status == DeliveryStatus::Queued) {

@@ -1,6 +1,6 @@
 //! What lenses did to a message for one recipient: the sender, the recipient and the receipt learn it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use semver::Version;
 use serde::{Deserialize, Serialize};
@@ -14,9 +14,9 @@ const BYTES_PER_RECEIPT: usize = 64;
 /// What lenses did to a message for one recipient.
 ///
 /// ```text
-/// Transformed { from: 1.0.0, to: Some(3.0.0), loss: [], defaulted: Some(["/size"]), more: false }
+/// Transformed { from: 1.0.0, to: Some(3.0.0), loss: [], defaulted: Some(["/size"]), more: false, .. }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Transformed {
     pub from: Version,
     /// None for a sender in another project.
@@ -30,6 +30,9 @@ pub struct Transformed {
     /// One of the lists does not name all places.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
+    /// The stored form, once it was needed.
+    #[serde(skip)]
+    text: OnceLock<Box<str>>,
 }
 
 impl Transformed {
@@ -42,6 +45,7 @@ impl Transformed {
             loss,
             defaulted: Some(defaulted),
             more,
+            text: OnceLock::new(),
         }
     }
 
@@ -66,6 +70,7 @@ impl Transformed {
             loss,
             defaulted,
             more: true,
+            text: OnceLock::new(),
         })
     }
 
@@ -82,6 +87,7 @@ impl Transformed {
             loss: self.loss.clone(),
             defaulted: None,
             more: false,
+            text: OnceLock::new(),
         }
     }
 
@@ -91,9 +97,10 @@ impl Transformed {
     }
 
     /// The stored form.
-    pub fn to_text(&self) -> String {
+    pub fn text(&self) -> &str {
         // A value with text keys and no map cannot fail to be written.
-        serde_json::to_string(self).unwrap_or_default()
+        let write = || serde_json::to_string(self).unwrap_or_default().into();
+        self.text.get_or_init(write)
     }
 
     /// Reads the stored form. None if it is not one.
@@ -101,6 +108,14 @@ impl Transformed {
         serde_json::from_slice(text).ok()
     }
 }
+
+impl PartialEq for Transformed {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || self.text() == other.text()
+    }
+}
+
+impl Eq for Transformed {}
 
 #[cfg(test)]
 mod tests {
@@ -115,9 +130,9 @@ mod tests {
     #[test]
     fn the_stored_form_is_read_back() {
         for kept in [transformed(&[], &[]), transformed(&["/a\"", "/b/*"], &["/c"])] {
-            assert_eq!(Transformed::from_text(kept.to_text().as_bytes()).as_ref(), Some(&*kept));
+            assert_eq!(Transformed::from_text(kept.text().as_bytes()).as_ref(), Some(&*kept));
             let shown = kept.for_other_project();
-            assert_eq!(Transformed::from_text(shown.to_text().as_bytes()), Some(shown));
+            assert_eq!(Transformed::from_text(shown.text().as_bytes()), Some(shown));
         }
         assert_eq!(Transformed::from_text(b""), None);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lens::{Direction, Edge, Lens, Plan};
+use lens::{Description, Direction, Edge, Lens, Plan};
 use serde_json::{Value, json};
 
 use super::super::*;
@@ -61,11 +61,15 @@ fn chat(majors: &[u64]) -> Capabilities {
     }
 }
 
+fn describe(plan: &Plan) -> Option<(Version, Description)> {
+    Some((plan.versions().last()?.clone(), plan.describe()))
+}
+
 fn negotiated(ours: &[u64], theirs: &[u64], required: Option<&str>, direction: Direction) -> Value {
     let edges = edges(direction);
     let paths: Paths<'_> = &|_, from, to| {
         let accepted: Vec<_> = to.iter().cloned().collect();
-        Plan::find(&edges, from, &accepted).map(Arc::new)
+        describe(&Plan::find(&edges, from, &accepted)?)
     };
     let required = required.map(|version| RequiredProtocol {
         name: ProtocolName::parse("chat").unwrap(),
@@ -92,7 +96,7 @@ fn lenses_both_ways_make_two_versions_compatible() {
         &chat(&[1]),
         &|_, from, to| {
             let accepted: Vec<_> = to.iter().cloned().collect();
-            Plan::find(&edges(Direction::Both), from, &accepted).map(Arc::new)
+            describe(&Plan::find(&edges(Direction::Both), from, &accepted)?)
         },
     );
     assert!(row.compatible);

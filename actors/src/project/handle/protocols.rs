@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use lens::Description;
+use semver::Version;
 use serde_json::Value;
 
 use super::{
@@ -23,7 +25,7 @@ use crate::{
 pub struct ProtocolDefinition {
     /// Name and version identify the protocol in its project.
     pub name: ProtocolName,
-    pub version: semver::Version,
+    pub version: Version,
     /// A JSON Schema for the payloads.
     pub schema: Value,
     /// The messaging patterns that the protocol is meant for.
@@ -181,15 +183,26 @@ impl ProjectHandle {
             &ours.record.capabilities,
             &theirs.record.capabilities,
             required,
-            &|name, from, to| self.0.catalog.lenses(name.as_str())?.plan(from, to),
+            &|name, from, to| self.describe_path(name, from, to),
         )
+    }
+
+    /// The version to which the best path of lenses leads, and what it does.
+    fn describe_path(
+        &self,
+        name: &ProtocolName,
+        from: &Version,
+        to: &BTreeSet<Version>,
+    ) -> Option<(Version, Description)> {
+        let path = self.0.catalog.lenses(name.as_str())?.plan(from, to)?;
+        Some((path.versions().last()?.clone(), path.describe()))
     }
 
     /// One row of `compatibility_matrix`.
     pub fn compare(&self, a: &Member, b: &Member) -> MatrixRow {
         let (a, b) = (&a.record, &b.record);
         negotiate::compare(a.id, &a.capabilities, b.id, &b.capabilities, &|name, from, to| {
-            self.0.catalog.lenses(name.as_str())?.plan(from, to)
+            self.describe_path(name, from, to)
         })
     }
 

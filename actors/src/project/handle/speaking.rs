@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lens::{Plan, TransformError};
+use lens::TransformError;
 
 use super::{
     ProjectHandle,
@@ -12,7 +12,7 @@ use crate::{
     clock::now,
     directory::{AudienceQuery, ByLenses, TransformedFor},
     model::{BrokerError, Complement, TransformFailure, TransformReason, TransformRule},
-    registry::Protocol,
+    registry::{LensPath, Protocol},
     router::Recipients,
     session::Member,
     speech::{Form, FormRequest, Speech, wants_complement},
@@ -36,7 +36,7 @@ impl ProjectHandle {
         protocol: &Protocol,
         request: &SendRequest<'_>,
         is_own: bool,
-    ) -> Result<Option<Arc<Plan>>, BrokerError> {
+    ) -> Result<Option<Arc<LensPath>>, BrokerError> {
         let Recipients::One(member) = target else {
             return Ok(None);
         };
@@ -68,7 +68,7 @@ impl ProjectHandle {
     /// `transform_failed`.
     pub(super) fn form_of(
         &self,
-        plan: Option<&Arc<Plan>>,
+        plan: Option<&Arc<LensPath>>,
         target: &Recipients,
         request: &SendRequest<'_>,
     ) -> Result<Option<Arc<Form>>, BrokerError> {
@@ -82,7 +82,7 @@ impl ProjectHandle {
 
     fn make_form(
         &self,
-        plan: &Arc<Plan>,
+        plan: &Arc<LensPath>,
         wants_complement: bool,
         request: &SendRequest<'_>,
     ) -> Result<Arc<Form>, TransformFailure> {

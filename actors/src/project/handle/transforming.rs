@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use lens::{Plan, Request, Transformed};
+use lens::{Request, Transformed};
 use semver::Version;
 
 use super::{LateAnswer, ProjectHandle, lookup::after_wait};
 use crate::{
     model::BrokerError,
-    registry::{Protocol, WorkBudget},
+    registry::{LensPath, Protocol, WorkBudget},
 };
 
 /// A payload to transform.
@@ -27,7 +27,7 @@ pub struct TransformRequest {
 /// A payload of another version, and the path that led there.
 pub struct TransformedPayload {
     pub transformed: Transformed,
-    pub plan: Arc<Plan>,
+    pub plan: Arc<LensPath>,
 }
 
 impl ProjectHandle {
@@ -81,7 +81,7 @@ impl ProjectHandle {
     }
 
     /// The path of lenses to another version. It is empty to the same one.
-    fn path(&self, from: &Protocol, to: &Version) -> Result<Arc<Plan>, BrokerError> {
+    fn path(&self, from: &Protocol, to: &Version) -> Result<Arc<LensPath>, BrokerError> {
         let name = &from.record.name;
         let lenses = self.0.catalog.lenses(name.as_str()).unwrap_or_default();
         let plan = lenses.plan(&from.record.version, &BTreeSet::from([to.clone()]));

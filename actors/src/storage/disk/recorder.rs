@@ -211,7 +211,7 @@ impl Journal for Recorder {
                 self.put(records::receipt_key(space, kind::QUEUED, receipt), value);
             }
             Change::MessageDelivered(entry) => self.put_delivery(entry, ""),
-            Change::MessageTransformed(entry, transformed) => self.put_delivery(entry, &transformed.to_text()),
+            Change::MessageTransformed(entry, transformed) => self.put_delivery(entry, transformed.text()),
             Change::MessageRemoved(entry) => {
                 self.remove_queued(entry);
                 self.remove_body_reference(&entry.message);

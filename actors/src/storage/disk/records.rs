@@ -323,7 +323,7 @@ pub fn write_receipt(message: MessageId, entry: &RecipientStatus) -> Vec<u8> {
         .u64(entry.at_ms);
     let writer = write_status(writer, entry.status);
     let writer = match &entry.transformed {
-        Some(transformed) => writer.u8(TRANSFORMED).text(&transformed.to_text()),
+        Some(transformed) => writer.u8(TRANSFORMED).text(transformed.text()),
         None => writer,
     };
     match &entry.outcome {

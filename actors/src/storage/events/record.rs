@@ -125,7 +125,7 @@ pub fn write_event(out: &mut Vec<u8>, time: RecordTime, event: &ProjectEvent) {
             transformed,
         } => {
             let fields = fields.message(*message).session(*session).number((*delivery).into());
-            fields.text(transformed.to_text().as_bytes())
+            fields.text(transformed.text().as_bytes())
         }
         ProjectEvent::Acknowledged { message, session } | ProjectEvent::Released { message, session } => {
             fields.message(*message).session(*session)

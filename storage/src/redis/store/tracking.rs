@@ -60,7 +60,7 @@ impl TrackingStore for RedisStore {
     fn note_transformed(&self, session: SessionId, messages: Vec<(MessageId, Arc<Transformed>)>) -> Op<()> {
         let mut operation = Operation::new("note_transformed").session(session);
         for (message, transformed) in messages {
-            operation = operation.message(message).text(transformed.to_text());
+            operation = operation.message(message).text(transformed.text());
         }
         self.run(operation, |_, _| Ok(()))
     }
