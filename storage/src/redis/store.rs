@@ -3,14 +3,16 @@
 mod claims;
 mod questions;
 mod records;
+mod rest;
 mod tracking;
 
 use std::{
+    future::ready,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use actors::{
@@ -35,6 +37,7 @@ use super::{
     pipeline::Pipeline,
     reply::{Reply, reason_code, without},
 };
+use rest::Rest;
 
 /// The store of a project, as opened at an epoch.
 pub(super) struct RedisStore {
@@ -45,6 +48,7 @@ pub(super) struct RedisStore {
     /// messages to expiry.
     heartbeat_seq: Arc<AtomicU64>,
     expired_in_seq: Arc<AtomicU64>,
+    rest: Arc<Rest>,
 }
 
 impl RedisStore {
@@ -55,11 +59,22 @@ impl RedisStore {
             epoch,
             heartbeat_seq: Arc::default(),
             expired_in_seq: Arc::default(),
+            rest: Arc::default(),
         }
     }
 
     /// Carries out an operation and decodes its reply.
     fn run<T: 'static>(
+        &self,
+        operation: Operation,
+        read: impl FnOnce(&Arc<Pipeline>, Reply) -> Result<T, StoreError> + Send + 'static,
+    ) -> Op<T> {
+        self.rest.end();
+        self.run_at_rest(operation, read)
+    }
+
+    /// As [`Self::run`], for what also happens in a project that nobody uses.
+    fn run_at_rest<T: 'static>(
         &self,
         operation: Operation,
         read: impl FnOnce(&Arc<Pipeline>, Reply) -> Result<T, StoreError> + Send + 'static,
@@ -90,7 +105,7 @@ impl Store for RedisStore {
     }
 
     fn usage(&self) -> Op<Usage> {
-        self.run(Operation::new("usage"), |_, mut reply| {
+        self.run_at_rest(Operation::new("usage"), |_, mut reply| {
             Ok(Usage {
                 messages: reply.len()?,
                 dead_letters: reply.len()?,
@@ -251,13 +266,26 @@ impl InboxStore for RedisStore {
     }
 
     fn sweep(&self, _: Now) -> Op<Swept> {
+        let nothing = Swept {
+            // Other replicas may add messages that expire at any time.
+            next_within: Duration::ZERO,
+            ..Swept::default()
+        };
+        if self.rest.lasts(Instant::now()) {
+            return Box::pin(ready(Ok(nothing)));
+        }
+        let (rest, uses) = (Arc::clone(&self.rest), self.rest.uses());
         let operation = Operation::new("sweep").number(self.expired_in_seq.load(Ordering::Acquire));
         let known = Arc::clone(&self.expired_in_seq);
-        self.run(operation, move |pipeline, mut reply| {
+        self.run_at_rest(operation, move |pipeline, mut reply| {
             advance(&known, reply.number()?);
             let (dead_letters, keys) = (reply.len()?, reply.len()?);
             log_dropped(pipeline, dead_letters, keys);
             let has_unreported = reply.int()? == 1;
+            let next_deadline = u64::try_from(reply.int()?).ok().map(Duration::from_millis);
+            if !has_unreported {
+                rest.begin(uses, next_deadline, Instant::now());
+            }
             let mut expired_in = Vec::new();
             while !reply.is_empty() {
                 expired_in.push((reply.session()?, reply.len()?));
@@ -265,8 +293,7 @@ impl InboxStore for RedisStore {
             Ok(Swept {
                 expired_in,
                 has_unreported,
-                // Other replicas may add messages that expire at any time.
-                next_within: Duration::ZERO,
+                ..nothing
             })
         })
     }
@@ -343,7 +370,7 @@ impl ReplicatedStore for RedisStore {
                 .flag(heartbeat.has_left);
         }
         let known = Arc::clone(&self.heartbeat_seq);
-        self.run(operation, move |_, mut reply| {
+        self.run_at_rest(operation, move |_, mut reply| {
             advance(&known, reply.number()?);
             Ok(HeartbeatExchange {
                 frame_seq: reply.number()?,

@@ -80,12 +80,18 @@ function expiry.run()
   return #due
 end
 
+-- The milliseconds until the next deadline of a waiting message; -1 without one.
+local function next_deadline()
+  local first = call('ZRANGE', key('expiries'), 0, 0, 'WITHSCORES')
+  return first[2] and math.max(tonumber(first[2]) - now, 0) or -1
+end
+
 -- sweep: ends what has outlived its time: messages, receipts, idempotency keys, events, questions, yaps.
 --
 -- Input   the poll_seq up to which the caller knows expired_in
 -- Output  the poll_seq up to which it knows it now; dead letters and idempotency keys that were dropped since the last
---         sweep because there were too many; 1 if dead letters are to be reported; then of each inbox that has lost
---         messages: session, messages that wait
+--         sweep because there were too many; 1 if dead letters are to be reported; the milliseconds until the next
+--         deadline of a waiting message, or -1; then of each inbox that has lost messages: session, messages that wait
 -- Keys    expiries, receipts, receipts:BUCKET, segments:settled:BUCKET, idempotency, idempotency:until,
 --         idempotency:dropped, dead_letters:dropped, dead_letters:seq (read), dead_letters:reports (read), events,
 --         events:blocks, events:log, those of questions.lua and yaps.lua, expired_in (read)
@@ -102,8 +108,13 @@ ops.sweep = function()
   questions.sweep()
   yaps.sweep()
   local letters, keys = call('GETDEL', key('dead_letters:dropped')), call('GETDEL', key('idempotency:dropped'))
-  local reply =
-    { tonumber(known_seq), tonumber(letters or 0), tonumber(keys or 0), dead_letters.has_unreported() and 1 or 0 }
+  local reply = {
+    tonumber(known_seq),
+    tonumber(letters or 0),
+    tonumber(keys or 0),
+    dead_letters.has_unreported() and 1 or 0,
+    next_deadline(),
+  }
   local lost = call('ZRANGE', key('expired_in'), '(' .. known_seq, '+inf', 'BYSCORE', 'WITHSCORES')
   for at = 1, #lost, 2 do
     local inbox = inboxes.of(lost[at])
