@@ -17,6 +17,8 @@ pub(super) struct Ownership {
     epoch: Option<u64>,
     /// The highest epoch that another replica has reported.
     remote_epoch: u64,
+    /// It, when `claim` was begun.
+    remote_epoch_before: u64,
     /// An actor before this one, or this one before a panic, may have left messages leased.
     had_predecessor: bool,
     /// What the timer that is set will start.
@@ -47,8 +49,8 @@ pub(super) enum Event {
     Refused,
     /// An operation of the store has failed.
     Failed { retry: Retry },
-    /// The session was registered at another replica since the claim that failed.
-    RegisteredElsewhere,
+    /// The session has had a newer caller at another replica since the claim that failed.
+    TakenElsewhere,
     /// The timer of the retry went off.
     RetryDue,
     /// The actor panicked: its timers are gone.
@@ -60,8 +62,8 @@ pub(super) enum Event {
 pub(super) enum Effect {
     /// Claim the inbox; the store releases what is leased.
     Claim,
-    /// Claim the inbox, unless the session was registered at another replica since the claim that failed: then report
-    /// [`Event::RegisteredElsewhere`].
+    /// Claim the inbox, unless another replica has taken the session since the claim that failed: then report
+    /// [`Event::TakenElsewhere`].
     ClaimAgain,
     /// Release what is leased.
     Release,
@@ -80,6 +82,7 @@ impl Ownership {
             claim,
             epoch: None,
             remote_epoch: 0,
+            remote_epoch_before: 0,
             had_predecessor,
             retry: None,
         }
@@ -88,6 +91,11 @@ impl Ownership {
     /// The claim under which this replica leases, if it has one.
     pub fn claim(&self) -> Option<Claim> {
         self.claim
+    }
+
+    /// Whether another replica has reported a claim since this one was begun.
+    pub fn was_claimed_elsewhere(&self) -> bool {
+        self.remote_epoch > self.remote_epoch_before
     }
 
     /// What [`Effect::Release`] releases. Without a claim, the leases of another owner stay as long as the session gave
@@ -106,6 +114,7 @@ impl Ownership {
             Event::ClaimBegun { claim } => {
                 self.claim = Some(claim);
                 self.epoch = None;
+                self.remote_epoch_before = self.remote_epoch;
                 None
             }
             Event::Claimed { claim, epoch } if self.claim == Some(claim) => {
@@ -121,7 +130,7 @@ impl Ownership {
             // The store may not have this claim yet.
             Event::Refused => self.failed(Retry::Release),
             Event::Failed { retry } => self.failed(retry),
-            Event::RegisteredElsewhere => self.has_failed_claim().then(|| self.step_down()),
+            Event::TakenElsewhere => self.has_failed_claim().then(|| self.step_down()),
             Event::RetryDue => self.retry.take().map(|retry| match retry {
                 Retry::Lease => Effect::Lease,
                 Retry::Release if self.has_failed_claim() => Effect::ClaimAgain,

@@ -92,7 +92,8 @@ impl Session {
         );
     }
 
-    /// Repeats a claim that failed. A registration at another replica is newer than the claim: the session is its own.
+    /// Repeats a claim that failed, unless another replica has registered or claimed the session since: its caller is newer.
+    /// One that renews its registration, or only listens, claims and is no other holder.
     fn claim_again(&mut self, ctx: &mut Context<Self>) {
         let failed = self.ownership.claim();
         let current = self.speaking.until_current();
@@ -101,11 +102,25 @@ impl Session {
                 return;
             }
             match current {
-                Ok(()) if session.receives.incarnation() == session.claimed_by => session.claim(ctx),
-                Ok(()) => session.apply_ownership(Event::RegisteredElsewhere, ctx),
+                Ok(()) if session.receives.incarnation() != session.claimed_by => {
+                    session.apply_ownership(Event::TakenElsewhere, ctx);
+                }
+                Ok(()) if session.ownership.was_claimed_elsewhere() => session.claim_unless_taken(failed, ctx),
+                Ok(()) => session.claim(ctx),
                 Err(_) => session.retry_later(Retry::Release, ctx),
             }
         }));
+    }
+
+    /// Repeats a claim, unless the store has that of another replica: this one may have it, although the answer was lost.
+    fn claim_unless_taken(&mut self, failed: Option<Claim>, ctx: &mut Context<Self>) {
+        let op = self.store.lease(self.id, failed, 0, 0, now());
+        self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| match lease {
+            _ if session.ownership.claim() != failed => {}
+            Ok(lease) if lease.superseded => session.apply_ownership(Event::TakenElsewhere, ctx),
+            Ok(_) => session.claim(ctx),
+            Err(_) => session.retry_later(Retry::Release, ctx),
+        });
     }
 
     /// Releases everything that is leased.

@@ -111,6 +111,11 @@ impl World {
     fn apply(&mut self, at: usize, event: Event) {
         let before = self.replicas[at].ownership.claim();
         match self.replicas[at].ownership.on(event) {
+            Some(Effect::ClaimAgain)
+                if before != self.owner && self.replicas[at].ownership.was_claimed_elsewhere() && !self.is_out =>
+            {
+                self.apply(at, Event::TakenElsewhere);
+            }
             Some(Effect::Claim | Effect::ClaimAgain) => self.claim(at),
             Some(Effect::Release) => self.release(at),
             Some(Effect::Lease) => self.lease(at),
@@ -338,9 +343,9 @@ fn a_claim_that_failed_steps_down_for_a_registration_elsewhere() {
         claim: Claim::from_bits(1),
     });
     ownership.on(Event::Failed { retry: Retry::Release });
-    assert_eq!(ownership.on(Event::RegisteredElsewhere), Some(Effect::StepDown));
+    assert_eq!(ownership.on(Event::TakenElsewhere), Some(Effect::StepDown));
     assert_eq!(ownership.claim(), None);
-    assert_eq!(owner(1).on(Event::RegisteredElsewhere), None, "its epoch decides");
+    assert_eq!(owner(1).on(Event::TakenElsewhere), None, "its epoch decides");
 }
 
 #[test]

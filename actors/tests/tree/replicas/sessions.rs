@@ -1,18 +1,18 @@
 //! Sessions that are known at, and move between, several replicas.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::now,
     model::{PresenceTimeouts, SessionStatus},
-    project::ProjectSettings,
+    project::{ProjectSettings, Registration},
     session::CloseReason,
 };
 
 use super::{ReplicaPair, until};
 use crate::{
     replicated_memory::Unanswered,
-    world::{CHAT, run, settings, within_deadline},
+    world::{CHAT, MANUAL, RecordingConnection, run, settings, within_deadline},
 };
 
 #[test]
@@ -79,6 +79,42 @@ fn a_claim_that_failed_is_not_repeated_once_the_session_is_registered_elsewhere(
         new.sees(&sent).await;
         assert!(new.close_reasons().is_empty());
     });
+}
+
+/// The same caller comes back at another replica: it registers again by its id, or only listens.
+#[test]
+fn a_claim_that_failed_is_not_repeated_once_the_session_has_a_newer_connection_elsewhere() {
+    for registers in [true, false] {
+        run(move || async move {
+            let pair = ReplicaPair::new(settings()).await;
+            let refusals = pair.here_connection.refusals.subscribe();
+            pair.here_connection.set_unanswered(Some(Unanswered::Claims));
+            let (first, old) = pair.here.register_with_push("bob").await;
+            within_deadline("a claim that fails", refusals.clone().wait_for(|count| *count > 0))
+                .await
+                .unwrap();
+            pair.here_connection.set_unanswered(None);
+            pair.there.project.wait_until_current().await.unwrap();
+            let mut bob = pair.there.project.resolve("bob").known().unwrap();
+            let new = RecordingConnection::new();
+            if registers {
+                let registration = Registration {
+                    current: Some(bob.record.id),
+                    connection: Some(Arc::clone(&new) as _),
+                    ..Registration::default()
+                };
+                bob = pair.there.project.register(registration).await.unwrap().member;
+            } else {
+                pair.there.project.attach(&bob, Arc::clone(&new) as _);
+            }
+            pair.there.subscribe(&bob, &new, Some(MANUAL));
+            assert_eq!(bob.record.holder_id(), first.record.holder_id(), "it is the holder");
+            old.closes_with(CloseReason::TakenOver).await;
+            let sent = pair.here.send_many(&bob, "bob", 3).await;
+            new.sees(&sent).await;
+            assert!(new.close_reasons().is_empty());
+        });
+    }
 }
 
 #[test]
