@@ -79,10 +79,7 @@ enum Step {
         len: usize,
     },
     AcknowledgeUpTo(usize, usize),
-    Release {
-        session: usize,
-        messages: Vec<usize>,
-    },
+    Release(usize, Vec<usize>, bool),
     ReleaseClaimed(usize),
     Redrive {
         messages: Vec<usize>,
@@ -118,7 +115,8 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (session(), messages(), prop::option::of(prop::sample::select(&OutcomeKind::ALL[..])))
             .prop_map(|(session, messages, outcome)| Step::Acknowledge(session, messages, outcome)),
         2 => (session(), message()).prop_map(|(session, message)| Step::AcknowledgeUpTo(session, message)),
-        3 => (session(), messages()).prop_map(|(session, messages)| Step::Release { session, messages }),
+        3 => (session(), messages(), any::<bool>())
+            .prop_map(|(session, messages, counts)| Step::Release(session, messages, counts)),
         1 => session().prop_map(Step::ReleaseClaimed),
         2 => (messages(), prop::option::of(session())).prop_map(|(messages, to)| Step::Redrive { messages, to }),
         2 => message().prop_map(Step::Status),
@@ -346,8 +344,8 @@ impl World {
                 Some(message) => self.acknowledge(store, *session, Acknowledge::UpTo(message.id)),
                 None => Box::pin(std::future::ready(String::new())),
             },
-            Step::Release { session, messages } => {
-                let which = Release::Ids(self.messages(messages));
+            Step::Release(session, messages, counts) => {
+                let which = [Release::Undelivered, Release::Ids][usize::from(*counts)](self.messages(messages));
                 answer_as_debug(store.release(self.id(*session), which, DELIVERY_LIMIT, now))
             }
             Step::ReleaseClaimed(at) => {

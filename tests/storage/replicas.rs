@@ -280,6 +280,32 @@ fn a_receipt_names_the_messages_of_its_call_at_every_replica() {
 }
 
 #[test]
+fn a_receipt_does_not_name_what_had_no_room_in_the_answer() {
+    let redis = Redis::start();
+    block_on(async {
+        let ((_a, here), _) = two_replicas(&redis).await;
+        let bob = here.join().await;
+        let mut sent = Vec::new();
+        for _ in 0..3 {
+            sent.push(here.send(bob).await);
+        }
+        // The last one was delivered before.
+        here.store.lease(bob, None, 3, usize::MAX, now()).await.unwrap();
+        let releases = async |which| here.store.release(bob, which, 5, now()).await.unwrap();
+        releases(Release::Undelivered(sent[..2].to_vec())).await;
+        releases(Release::Ids(vec![sent[2]])).await;
+        let receipt = CallReceipt::generate();
+        let leased = here.store.lease_for_call(bob, receipt, 3, usize::MAX, now()).await;
+        assert_eq!(leased.unwrap().deliveries.len(), 3);
+        releases(Release::Undelivered(sent[1..].to_vec())).await;
+        let shared = here.store.replicated().unwrap();
+        let settled = shared.acknowledge_receipt(bob, receipt, 5, now()).await.unwrap();
+        assert_eq!(settled.acknowledged, 1, "the one that the answer had");
+        assert_eq!(here.depth(bob).await, (2, 0));
+    });
+}
+
+#[test]
 fn receipts_of_calls_are_bounded_and_end_with_their_session() {
     let redis = Redis::start();
     block_on(async {

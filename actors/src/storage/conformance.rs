@@ -57,6 +57,7 @@ pub const CASES: &[Case] = cases! {
         released_messages_return_in_their_order_and_count_their_deliveries
         an_acknowledged_message_is_not_delivered_again
         an_acknowledgement_after_a_release_still_counts
+        what_was_not_handed_out_does_not_count_as_delivered
         acknowledging_up_to_a_message_acknowledges_all_leased_before_it
         an_undelivered_message_cannot_be_acknowledged
         what_was_seen_in_another_way_leaves_the_inbox

@@ -251,6 +251,8 @@ pub struct Acknowledged {
 pub enum Release {
     /// These messages.
     Ids(Vec<MessageId>),
+    /// These messages, which were not handed out: their lease does not count as a delivery, and no receipt names it.
+    Undelivered(Vec<MessageId>),
     /// All leased messages, if this is the last claim of the session; none otherwise.
     Claimed(Claim),
     /// All leased messages, unless the session's last heartbeat at any replica is younger than this.

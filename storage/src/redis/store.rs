@@ -244,6 +244,7 @@ impl InboxStore for RedisStore {
             .number(delivery_limit.into());
         let operation = match which {
             Release::Ids(ids) => operation.text("ids").messages(&ids),
+            Release::Undelivered(ids) => operation.text("undelivered").messages(&ids),
             Release::Claimed(claim) => operation.text("claimed").text(claim_text(claim)),
             Release::Silent(time) => operation.text("silent").duration(time),
         };

@@ -319,6 +319,47 @@ fn a_large_message_is_transformed_and_keeps_its_place() {
     assert_eq!(titles, ["first", &large, "last"]);
 }
 
+/// What has no room in an answer was not delivered: neither a limit of deliveries nor a receipt counts it.
+#[test]
+fn messages_that_grow_beyond_an_answer_come_with_the_next_one_as_their_first_delivery() {
+    const MESSAGES: usize = 200;
+    let broker = Broker::start_with(&["--delivery-limit=1"]);
+    let alice = broker.agent("alice");
+    registers_versions(&alice);
+    let text = json!({"type": "string"});
+    alice.calls(
+        "register_protocol",
+        json!({
+            "name": "task", "version": "4.0.0", "schema": object(&json!({"title": text, "note": text})), "from": "2.0.0",
+            "lens": [{"op": "add", "path": "/note", "value": "x".repeat(4000)}],
+        }),
+    );
+    let bob = broker.agent("bob");
+    bob.speaks("2.0.0");
+    let sent: Vec<_> = (0..MESSAGES)
+        .map(|at| {
+            let mut sent = alice.sends_task("2.0.0", json!({"title": at.to_string()}), json!({}), "bob");
+            sent["message_id"].take()
+        })
+        .collect();
+    bob.speaks("4.0.0");
+    let (mut seen, mut receipt, mut answers) = (Vec::new(), json!(""), 0);
+    while seen.len() < MESSAGES {
+        let mut read = bob.calls("receive_messages", json!({"limit": 1000, "receipt": receipt}));
+        let messages = read["messages"].as_array().unwrap();
+        assert!(!messages.is_empty(), "{} of {MESSAGES}", seen.len());
+        assert!(messages.iter().all(|message| message["delivery_count"] == 1));
+        seen.extend(messages.iter().map(|message| message["message_id"].clone()));
+        (receipt, answers) = (read["receipt"].take(), answers + 1);
+    }
+    assert!(seen == sent && answers > 1, "{answers} answers");
+    bob.reads(json!({"receipt": receipt}));
+    assert_eq!(alice.calls("list_dead_letters", json!({}))["dead_letters"], json!([]));
+    for id in &sent {
+        assert_eq!(alice.status_of(id.as_str().unwrap()), "acknowledged");
+    }
+}
+
 #[test]
 fn the_sender_learns_what_its_recipient_got() {
     let broker = Broker::secured();

@@ -51,7 +51,7 @@ impl Session {
         self.waiters_changed(ctx);
         match self.speaking.until_ready() {
             None => self.lease_for_call(waiter, ctx),
-            // What is leased before its lenses are known could not be returned: it would count as a delivery.
+            // What is leased before its lenses are known could not be returned.
             Some(ready) => then(ready, self, ctx, |session, ready, ctx| match ready {
                 Ok(()) => session.lease_for_call(waiter, ctx),
                 Err(error) => session.finish_failed_read(waiter, error.into(), ctx),
@@ -101,7 +101,7 @@ impl Session {
         lease.deliveries = deliveries;
         if !rest.is_empty() {
             lease.depth.waiting += rest.len();
-            self.release(Release::Ids(message_ids(rest)), ctx);
+            self.return_undelivered(rest, ctx);
         }
         self.finish_read(waiter, lease, has_failed, ctx);
         self.serve_again(ctx);
@@ -116,7 +116,7 @@ impl Session {
         ctx: &mut Context<Self>,
     ) {
         self.push.stopped();
-        self.release(Release::Ids(message_ids(leased)), ctx);
+        self.return_undelivered(leased, ctx);
         let error = match error {
             Unspoken::Unknown(error) => error.into(),
             Unspoken::NoRoom => BrokerError::unavailable(),
@@ -148,7 +148,7 @@ impl Session {
             }
             ReadOutcome::TakenOver => {
                 self.waiters_changed(ctx);
-                self.release(Release::Ids(message_ids(&lease.deliveries)), ctx);
+                self.return_undelivered(&lease.deliveries, ctx);
                 waiter.caller.refuse(BrokerError::SessionTakenOver);
             }
             ReadOutcome::NeedsReservation(bytes) => {
@@ -177,6 +177,11 @@ impl Session {
         }
     }
 
+    /// Returns leased messages that were not handed out to the inbox.
+    fn return_undelivered(&mut self, leased: &[Delivery], ctx: &mut Context<Self>) {
+        self.release(Release::Undelivered(message_ids(leased)), ctx);
+    }
+
     fn waiters_changed(&mut self, ctx: &mut Context<Self>) {
         let waiters = self.receives.len();
         self.apply(Event::WaitersChanged { waiters }, ctx);
@@ -187,8 +192,8 @@ impl Session {
         let Lease { deliveries, depth, .. } = lease;
         let ids = message_ids(&deliveries);
         self.shared.set_depth(depth);
-        if call.is_cancelled() {
-            return self.release(Release::Ids(ids), ctx);
+        if call.is_cancelled() || caller.is_gone() {
+            return self.return_undelivered(&deliveries, ctx);
         }
         let spans = self.begin_spans(&deliveries);
         self.mark_delivered(&deliveries);
@@ -197,7 +202,7 @@ impl Session {
             remaining: depth.waiting,
         })));
         if sent.is_err() {
-            return self.release(Release::Ids(ids), ctx);
+            return self.release(Release::Undelivered(ids), ctx);
         }
         drop(spans);
         self.apply(Event::DepthChanged { depth }, ctx);
@@ -366,7 +371,7 @@ impl Handler<Envelope<ReceiveMessages>> for Session {
             None => {}
         }
         let waiter = self.receives.admit(call, until_ms, caller);
-        if !self.read_inbox(waiter, ctx) {
+        if is_wanted(&waiter) && !self.read_inbox(waiter, ctx) {
             self.waiters_changed(ctx);
         }
     }

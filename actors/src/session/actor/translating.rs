@@ -248,7 +248,7 @@ impl Session {
         if begun != now {
             if begun.is_leased(now) {
                 let failed = failed.into_iter().map(|(message, _)| message);
-                self.release(Release::Ids(failed.collect()), ctx);
+                self.release(Release::Undelivered(failed.collect()), ctx);
             }
             return;
         }

@@ -242,6 +242,39 @@ pub async fn an_acknowledgement_after_a_release_still_counts(storage: Arc<dyn St
     assert_eq!(world.leases(world.bob, 9).await, [sent[0], sent[2]]);
 }
 
+pub async fn what_was_not_handed_out_does_not_count_as_delivered(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends_many(world.bob, 3).await;
+    let returns = async |ids: &[MessageId]| world.releases(world.bob, Release::Undelivered(ids.to_vec())).await;
+    world.leases(world.bob, 3).await;
+    for _ in 0..=DELIVERY_LIMIT {
+        assert_eq!(returns(&sent[1..]).await, returned(2, depth(2, 1)));
+        assert_eq!(world.leases_counted(world.bob, 9).await, [(sent[1], 1), (sent[2], 1)]);
+    }
+    returns(&sent[1..]).await;
+    let queued = [(world.bob, DeliveryStatus::Queued)];
+    assert_eq!(world.statuses(sent[1]).await, queued);
+    let answer = world.acknowledges(world.bob, &sent).await;
+    assert_eq!(
+        (answer.acknowledged, answer.unknown, answer.depth),
+        (1, sent[1..].to_vec(), depth(2, 0))
+    );
+    // An earlier delivery counts.
+    assert_eq!(world.leases_counted(world.bob, 1).await, [(sent[1], 1)]);
+    world.releases(world.bob, Release::Ids(vec![sent[1]])).await;
+    for _ in 0..=DELIVERY_LIMIT {
+        assert_eq!(world.leases_counted(world.bob, 1).await, [(sent[1], 2)]);
+        assert_eq!(returns(&sent[1..2]).await, returned(1, depth(2, 0)));
+    }
+    assert_eq!(world.leases_counted(world.bob, 9).await, [(sent[1], 2), (sent[2], 1)]);
+    returns(&sent[1..2]).await;
+    let up_to = world
+        .store
+        .acknowledge(world.bob, Acknowledge::UpTo(sent[1]), world.now);
+    let answer = done(up_to).await;
+    assert_eq!((answer.acknowledged, answer.depth), (1, depth(0, 1)));
+}
+
 pub async fn acknowledging_up_to_a_message_acknowledges_all_leased_before_it(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let sent = world.sends_many(world.bob, 3).await;

@@ -210,7 +210,10 @@ impl Journal for Recorder {
                 let value = records::write_message(writer, message).0;
                 self.put(records::receipt_key(space, kind::QUEUED, receipt), value);
             }
-            Change::MessageDelivered(entry) => self.put_delivery(entry, ""),
+            Change::DeliveryUndone(entry) if entry.deliveries == 0 => {
+                self.remove(records::receipt_key(space, kind::DELIVERIES, entry.receipt));
+            }
+            Change::MessageDelivered(entry) | Change::DeliveryUndone(entry) => self.put_delivery(entry, ""),
             Change::MessageTransformed(entry, transformed) => self.put_delivery(entry, transformed.text()),
             Change::MessageRemoved(entry) => {
                 self.remove_queued(entry);

@@ -292,6 +292,7 @@ impl<J: Journal> ProjectState<J> {
             // In one process the caller knows every heartbeat and has checked them.
             Release::Claimed(_) | Release::Silent(_) => Selection::All,
             Release::Ids(ids) => Selection::Ids(ids),
+            Release::Undelivered(ids) => Selection::Undelivered(ids),
         };
         self.release_selected(session, which, delivery_limit, now)
     }
@@ -307,6 +308,7 @@ impl<J: Journal> ProjectState<J> {
         let Some(StoredSession { inbox, record, .. }) = self.sessions.get_mut(&session) else {
             return Released::default();
         };
+        let is_undelivered = matches!(which, Selection::Undelivered(_));
         let (mut returned, mut dead) = (0, 0);
         inbox.release(
             which,
@@ -316,6 +318,9 @@ impl<J: Journal> ProjectState<J> {
                 Disposition::Requeued(entry) => {
                     returned += 1;
                     let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
+                    if is_undelivered {
+                        journal.record(Change::DeliveryUndone(entry));
+                    }
                     receipts.set(
                         entry.receipt,
                         entry.message.id,
@@ -327,6 +332,9 @@ impl<J: Journal> ProjectState<J> {
                 }
                 Disposition::DeadLettered(entry, reason) => {
                     dead += 1;
+                    if is_undelivered {
+                        self.journal.record(Change::DeliveryUndone(&entry));
+                    }
                     self.expiries.message_removed(entry.deadline_ms);
                     self.ledger.dead_letter(entry, record, reason, now, &mut self.journal);
                 }

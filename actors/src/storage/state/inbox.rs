@@ -20,6 +20,8 @@ const IDLE_CAPACITY_MAX: usize = 128;
 pub enum Selection<'a> {
     All,
     Ids(&'a [MessageId]),
+    /// These, whose lease does not count as a delivery.
+    Undelivered(&'a [MessageId]),
 }
 
 /// What a release did with a message.
@@ -229,8 +231,13 @@ impl Inbox {
         now_mono_ms: u64,
         mut each: impl FnMut(Disposition<'_>),
     ) {
+        let is_undelivered = matches!(which, Selection::Undelivered(_));
         // Newest first, so that almost every insertion is a push to the front.
-        for (lease, entry) in self.take_leases(which).into_iter().rev() {
+        for (mut lease, mut entry) in self.take_leases(which).into_iter().rev() {
+            if is_undelivered {
+                // As after `restore`: `acknowledge_up_to` this message acknowledges it alone.
+                (lease, entry.deliveries) = (0, entry.deliveries - 1);
+            }
             let reason = if entry.deadline_ms <= now_mono_ms {
                 DeadLetterReason::Expired
             } else if entry.deliveries >= delivery_limit {
@@ -323,7 +330,7 @@ impl Inbox {
                     .filter_map(|slot| Some((slot.lease, slot.entry?)))
                     .collect()
             }
-            Selection::Ids(ids) => ids
+            Selection::Ids(ids) | Selection::Undelivered(ids) => ids
                 .iter()
                 .filter_map(|id| match self.delivered.get(id) {
                     Some(&Location::Leased(lease)) => Some((lease, self.take_leased(lease)?)),
@@ -336,9 +343,12 @@ impl Inbox {
     }
 
     fn requeue(&mut self, entry: InboxEntry, lease: u64) {
-        let (priority, seq) = (entry.message.priority, entry.seq);
-        self.delivered
-            .insert(entry.message.id, Location::Requeued { priority, seq, lease });
+        let (id, priority, seq) = (entry.message.id, entry.message.priority, entry.seq);
+        if entry.deliveries > 0 {
+            self.delivered.insert(id, Location::Requeued { priority, seq, lease });
+        } else {
+            self.delivered.remove(&id);
+        }
         let queue = &mut self.waiting[priority as usize];
         let at = queue.partition_point(|other| other.seq < seq);
         queue.insert(at, entry);

@@ -50,6 +50,8 @@ pub enum Change<'a> {
     },
     /// A message was delivered once more.
     MessageDelivered(&'a InboxEntry),
+    /// The last delivery of a message does not count.
+    DeliveryUndone(&'a InboxEntry),
     /// Lenses transformed a message for the delivery that was reported last.
     MessageTransformed(&'a InboxEntry, &'a Transformed),
     /// A message has left an inbox.

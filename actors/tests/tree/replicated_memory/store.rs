@@ -198,7 +198,7 @@ impl StoreHooks for ReplicaStore {
     fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released> {
         if let Some(returned) = self.connection.cluster.hub().returned.get_mut(&session) {
             match &which {
-                Release::Ids(ids) => returned.retain(|id| !ids.contains(id)),
+                Release::Ids(ids) | Release::Undelivered(ids) => returned.retain(|id| !ids.contains(id)),
                 Release::Claimed(_) | Release::Silent(_) => returned.clear(),
             }
         }

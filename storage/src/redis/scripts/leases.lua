@@ -1,5 +1,6 @@
 -- Leases: what was delivered at least once and is not acknowledged, by id: in the record, or in 'leases:SESSION'
--- (inboxes.lua). A lease that has ended without acknowledgement is kept as RETURNED, for the number of its deliveries.
+-- (inboxes.lua). A lease that has ended without acknowledgement is kept as RETURNED, for the number of its deliveries,
+-- unless nothing was delivered.
 --
 -- Keys  leases:SESSION
 
@@ -9,6 +10,9 @@ local INLINE_LEN_MAX, leases_key, inbox_of = inboxes.INLINE_LEN_MAX, inboxes.lea
 -- acknowledges by asking for more.
 leases.CLAIMED, leases.FOR_CALL, leases.RETURNED, leases.ANSWERED = 1, 2, 3, 4
 local RETURNED = leases.RETURNED
+
+-- A number before that of every lease, also for the last message of a segment: no receipt of a call names it.
+leases.NO_NUMBER = -16
 
 -- A lease: score, number, deadline (0: none), deliveries, state, flags and bytes of the entry, number of the batch
 -- that leased it, the replica, time since when it is in this state.

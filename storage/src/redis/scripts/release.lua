@@ -7,7 +7,7 @@ local RETURNED = leases.RETURNED
 -- dead letter. `is_unseen`: the replica that leased them has not heard of it. Returns the number of messages that wait
 -- again, and of dead letters.
 function releases.put_back(session, inbox, list, delivery_limit, is_unseen)
-  local waiting, packed, deadlines, dead = {}, {}, {}, {}
+  local waiting, packed, deadlines, dead, undelivered = {}, {}, {}, {}, {}
   local returned, bytes, dead_bytes, since = 0, 0, 0, tonumber(at_ms)
   list = segments.split_exhausted(session, list, delivery_limit)
   for at = 1, #list do
@@ -24,12 +24,16 @@ function releases.put_back(session, inbox, list, delivery_limit, is_unseen)
       if not is_unseen then
         events.released(entry, session)
       end
-      lease.score = lease.score - lease.score % 2 + 1
-      lease.state, lease.since = RETURNED, since
+      lease.score = lease.score - lease.score % 2
+      if lease.deliveries > 0 then
+        lease.score, lease.state, lease.since = lease.score + 1, RETURNED, since
+        packed[#packed + 1] = id_of(entry)
+        packed[#packed + 1] = leases.pack(lease)
+      else
+        undelivered[#undelivered + 1] = id_of(entry)
+      end
       waiting[#waiting + 1] = int_text(lease.score)
       waiting[#waiting + 1] = entry
-      packed[#packed + 1] = id_of(entry)
-      packed[#packed + 1] = leases.pack(lease)
       if lease.deadline > 0 then
         expiry.push(deadlines, session, entry, lease.deadline)
       end
@@ -38,6 +42,7 @@ function releases.put_back(session, inbox, list, delivery_limit, is_unseen)
   queues.add(session, inbox, waiting)
   leases.put(session, inbox, packed)
   leases.remove(session, inbox, dead)
+  leases.remove(session, inbox, undelivered)
   expiry.add(deadlines)
   inboxes.adjust(inbox, returned, -returned - #dead, -bytes, -dead_bytes)
   if returned > 0 then
@@ -46,6 +51,13 @@ function releases.put_back(session, inbox, list, delivery_limit, is_unseen)
   return returned, #dead
 end
 local put_back = releases.put_back
+
+-- Has these leases not count as deliveries: their messages were not handed out.
+local function uncount(list)
+  for at = 1, #list do
+    list[at].deliveries, list[at].number = list[at].deliveries - 1, leases.NO_NUMBER
+  end
+end
 
 -- The leases among these ids that are in flight.
 local function in_flight_of(session, packed)
@@ -60,7 +72,8 @@ end
 
 -- release: releases messages by their ids, all of a claim, or all of a session that has been silent.
 --
--- Input   time, session, delivery limit; then 'ids' and the ids, 'claimed' and the claim, or 'silent' and milliseconds
+-- Input   time, session, delivery limit; then 'ids' or 'undelivered' (not handed out) and the ids, 'claimed' and the
+--         claim, or 'silent' and milliseconds
 -- Output  messages that wait again, dead letters, messages that wait, messages in flight
 -- Keys    inboxes, inbox:SESSION, leases:SESSION, expiries, heartbeats (read), those of dead letters, and where segments
 --         are split messages, segments, segments:index
@@ -71,11 +84,14 @@ ops.release = function()
   if not inbox then
     return { 0, 0, 0, 0 }
   end
-  if which == 'ids' then
+  if which == 'ids' or which == 'undelivered' then
     list = in_flight_of(session, what)
   elseif which == 'claimed' and what == inbox.claim or which == 'silent' and presence.is_silent(session, tonumber(what)) then
     list = in_flight(session)
     stop_push(inbox)
+  end
+  if which == 'undelivered' then
+    uncount(list)
   end
   local returned, dead = put_back(session, inbox, list, delivery_limit)
   return { returned, dead, inbox.waiting, inbox.in_flight }
@@ -99,9 +115,7 @@ ops.return_unclaimed = function(last)
       local list = in_flight(session, function(lease)
         return lease.batch == batch and lease.replica == REPLICA
       end)
-      for at = 1, #list do
-        list[at].deliveries = list[at].deliveries - 1
-      end
+      uncount(list)
       put_back(session, inbox, list, math.huge, true)
     end
   end

@@ -19,7 +19,7 @@ use crate::{
         ProjectConfig, ProjectId, ProjectRecord, Transformed,
     },
     storage::{
-        Acknowledge, Before, RecordPut, Retention, Storage, Table, Unreported,
+        Acknowledge, Before, RecordPut, Release, Retention, Storage, Table, Unreported,
         conformance::world::{depth, done},
         disk::{DiskSettings, DiskStorage},
         state::entry::ReceiptKey,
@@ -39,6 +39,25 @@ fn an_unacknowledged_message_is_delivered_again_with_its_count() {
         let _storage = restarted(&disk, &mut world);
         assert_eq!(world.depth(world.bob).await, depth(2, 0));
         assert_eq!(world.leases_counted(world.bob, 9).await, [(sent[1], 2), (sent[2], 1)]);
+    });
+}
+
+#[test]
+fn a_lease_that_does_not_count_leaves_nothing_on_the_disk() {
+    block_on(async {
+        let disk = SimulatedDisk::default();
+        let storage = opened(&disk);
+        let mut world = World::new(&storage).await;
+        let sent = world.sends_many(world.bob, 3).await;
+        world.leases(world.bob, 3).await;
+        let released = world
+            .releases(world.bob, Release::Undelivered(sent[..2].to_vec()))
+            .await;
+        assert_eq!((released.returned, released.depth), (2, depth(2, 1)));
+
+        let _storage = restarted(&disk, &mut world);
+        assert_eq!(world.acknowledges(world.bob, &sent).await.unknown, sent[..2]);
+        assert_eq!(world.leases_counted(world.bob, 9).await, [(sent[0], 1), (sent[1], 1)]);
     });
 }
 

@@ -19,6 +19,7 @@ enum Step {
     AcknowledgeUpTo(Index),
     ReleaseAll,
     Release(Vec<Index>),
+    ReleaseUndelivered(Vec<Index>),
     Expire(Index),
     Pass(u64),
 }
@@ -33,6 +34,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => any::<Index>().prop_map(Step::AcknowledgeUpTo),
         1 => Just(Step::ReleaseAll),
         2 => picks().prop_map(Step::Release),
+        2 => picks().prop_map(Step::ReleaseUndelivered),
         1 => any::<Index>().prop_map(Step::Expire),
         1 => (1..10_u64).prop_map(Step::Pass),
     ];
@@ -91,6 +93,11 @@ impl Pair {
                 let picks = self.pick(&picks);
                 let ids: Vec<_> = picks.iter().map(|&at| self.model[at].message.id).collect();
                 self.release(picks, Selection::Ids(&ids));
+            }
+            Step::ReleaseUndelivered(picks) => {
+                let picks = self.pick(&picks);
+                let ids: Vec<_> = picks.iter().map(|&at| self.model[at].message.id).collect();
+                self.release(picks, Selection::Undelivered(&ids));
             }
             Step::Expire(pick) => self.pick(&[pick]).into_iter().for_each(|pick| self.expire(pick)),
             Step::Pass(ms) => self.now_ms += ms,
@@ -193,6 +200,9 @@ impl Pair {
         for at in picks {
             let known = &mut self.model[at];
             if known.stands == Stands::Leased {
+                if matches!(which, Selection::Undelivered(_)) {
+                    (known.last_lease, known.deliveries) = (0, known.deliveries - 1);
+                }
                 known.stands = if known.deadline_ms <= self.now_ms {
                     Stands::Dead(DeadLetterReason::Expired)
                 } else if known.deliveries >= DELIVERY_LIMIT {
