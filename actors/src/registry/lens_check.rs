@@ -97,3 +97,44 @@ fn kept(payloads: &[KeptPayload]) -> Vec<Kept<'_>> {
     });
     kept.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use serde_json::{Map, json};
+
+    use super::*;
+
+    #[test]
+    fn a_lens_is_tried_on_256_generated_payloads() {
+        let members: Map<_, _> = (0..200)
+            .map(|at| (format!("a{at}"), json!({"type": "integer"})))
+            .collect();
+        let source = json!({"type": "object", "properties": members});
+        let target = json!({"type": "object", "properties": members, "not": {"required": ["gone"]}});
+        let tried = Cell::new(0);
+        let counts = |_: &str| {
+            tried.set(tried.get() + 1);
+            true
+        };
+        let from = Side {
+            schema: &source,
+            fits: &counts,
+            kept: &[],
+        };
+        let to = Side {
+            schema: &target,
+            fits: &|_| true,
+            kept: &[],
+        };
+        let options = Options {
+            direction: Direction::Forward,
+            allow_loss: true,
+            is_out_of_time: &|| false,
+        };
+        let checked = Lens::parse(&json!([])).unwrap().check(&from, &to, &options).unwrap();
+        assert_eq!(checked.forward.unwrap().proof, Proved::Sampled);
+        assert_eq!(tried.get(), 256);
+    }
+}

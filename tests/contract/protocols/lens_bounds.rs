@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker};
+use crate::support::{Agent, Broker, eventually};
 
 /// A version of `task` with one member, and what a registration adds to it.
 fn task(version: &str, member: &str, more: Value) -> Value {
@@ -71,6 +71,53 @@ fn a_lens_has_32_kib_and_a_result_four_times_the_payload_and_4_kib() {
     });
     let failed = alice.is_refused_as("transform_failed", "transform_message", arguments);
     assert_eq!(failed["detail"]["reason"], "too_large", "{failed}");
+}
+
+/// What is known of a lens is stored with it: here the names of members of which no rule proves that they fit.
+#[test]
+fn the_record_of_a_lens_has_128_kib() {
+    /// As many as are named.
+    const MEMBERS: usize = 32;
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let register = |name: &str, name_len: usize| {
+        let wanted = |version: &str, pattern: &str| {
+            let member = |at: usize| format!("{at:0name_len$}");
+            let properties: serde_json::Map<_, _> = (0..MEMBERS)
+                .map(|at| (member(at), json!({"type": "string", "pattern": pattern})))
+                .collect();
+            json!({"name": name, "version": version, "schema": {"type": "object", "properties": properties}})
+        };
+        alice.calls("register_protocol", wanted("1.0.0", "^[x]{9}$"));
+        let mut next = wanted("2.0.0", "^[xx]{9}$");
+        for (member, value) in [
+            ("from", json!("1.0.0")),
+            ("lens", json!([])),
+            ("direction", json!("forward")),
+            ("replace_lens", json!(true)),
+        ] {
+            next[member] = value;
+        }
+        let mut allows_loss = false;
+        // The proof ends after 100 ms, and names fewer members then. Another lens is checked again.
+        eventually("the proof ends in time", || {
+            allows_loss = !allows_loss;
+            next["allow_loss"] = json!(allows_loss);
+            let call = json!({"name": "register_protocol", "arguments": next});
+            let result = alice.request("tools/call", call).unwrap();
+            let unproved = &result["structuredContent"]["lens"]["forward"]["unproved"];
+            let is_complete = unproved.as_array().is_none_or(|unproved| unproved.len() == MEMBERS);
+            is_complete.then(|| result["structuredContent"].clone())
+        })
+    };
+    let known = register("fits", 3950)["lens"]["forward"].to_string().len();
+    assert!((125 * 1024..128 * 1024).contains(&known), "{known}");
+    let refused = register("too_large", 4080);
+    assert_eq!(refused["code"], "forbidden", "{refused}");
+    assert!(
+        refused["message"].as_str().unwrap().contains("too many bytes"),
+        "{refused}"
+    );
 }
 
 fn version(at: usize) -> String {

@@ -350,6 +350,31 @@ fn a_lens_is_tried_on_kept_messages_where_rules_do_not_decide() {
         .with_argument("protocol_version", "1.0.0")
         .with_argument("payload", json!({"at": "a quarter past seven"}))
         .to(&bob);
-    let detail = alice.is_refused_as("invalid_lens", "register_protocol", next)["detail"].clone();
+    let detail = alice.is_refused_as("invalid_lens", "register_protocol", next.clone())["detail"].clone();
     assert_eq!(detail["example"], json!({"message_id": sent.id}), "{detail}");
+
+    // The newest 256 are tried.
+    let sends = || {
+        alice
+            .sends("")
+            .with_argument("protocol_name", "clock")
+            .with_argument("protocol_version", "1.0.0")
+            .with_argument("payload", json!({"at": "noon"}))
+            .to(&bob)
+    };
+    (1..256).for_each(|_| drop(sends()));
+    let dry = with(next, "dry_run", true);
+    let tries = || {
+        let call = json!({"name": "register_protocol", "arguments": dry});
+        alice.request("tools/call", call).unwrap()["structuredContent"].take()
+    };
+    // A check ends after 100 ms, and may have tried fewer then.
+    eventually("the last of 256 messages is tried", || {
+        (tries()["detail"]["example"]["message_id"] == json!(sent.id)).then_some(())
+    });
+    sends();
+    let accepted = eventually("the log has one more", || {
+        Some(tries()["lens"]["forward"].take()).filter(|way| !way.is_null())
+    });
+    assert_eq!(accepted["proof"], "sampled", "{accepted}");
 }
