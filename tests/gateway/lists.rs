@@ -155,8 +155,10 @@ fn a_large_catalogue_comes_in_pages_that_have_every_tool_once() {
     assert!(page.to_string().len() < 700_000);
 }
 
-/// Clients that are told of changed lists: a legacy one, and a modern one with a subscription.
+/// Clients that are told of changed lists: a legacy one, and a modern one with a subscription. They come once the first
+/// lists are known: earlier ones are told of these, too.
 fn told_of_changes(gateway: &Gateway) -> (Agent, Agent) {
+    assert!(!tools_of(&gateway.legacy(), "fake").is_empty());
     let (legacy, modern) = (gateway.legacy(), gateway.modern_socket());
     let listen = json!({"notifications": {"toolsListChanged": true}});
     modern.wire.asks("subscriptions/listen", modern.params(listen));
@@ -171,7 +173,6 @@ fn told_of_changes(gateway: &Gateway) -> (Agent, Agent) {
 fn a_new_tool_is_told_to_clients_of_both_eras() {
     let gateway = Gateway::with_fake(&[]);
     let (legacy, modern) = told_of_changes(&gateway);
-    tools_of(&legacy, "fake");
     legacy.gets("fake__add_tool", json!({"name": "fresh"}));
     legacy.wire.next_notification("notifications/tools/list_changed");
     modern.wire.next_notification("notifications/tools/list_changed");
@@ -183,7 +184,6 @@ fn a_new_tool_is_told_to_clients_of_both_eras() {
 fn a_storm_of_changes_is_read_a_few_times_and_told_only_if_something_changed() {
     let gateway = Gateway::with_fake(&[]);
     let (legacy, _modern) = told_of_changes(&gateway);
-    tools_of(&legacy, "fake");
     legacy.gets("fake__list_changed", json!({"count": 200}));
     let lists = eventually("the lists were read again", || {
         let lists = legacy.gets("fake__lists", json!({}))["tools_lists"].as_u64().unwrap();

@@ -1,7 +1,7 @@
 //! What the port refuses: bad lines, other clients' ids, a taken port, too many connections.
 
 use std::{
-    net::{TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     os::unix::process::CommandExt,
     process::{Command, Stdio},
     thread,
@@ -9,6 +9,7 @@ use std::{
 };
 
 use serde_json::json;
+use socket2::{Domain, Socket, Type};
 
 use super::program::{Broker, PATIENCE, Program};
 use crate::support::process::BrokerProcess;
@@ -56,10 +57,24 @@ fn a_connection_speaks_for_the_client_that_it_registered() {
     );
 }
 
+/// A port that the system gives to no other program: one socket has it, and another one listens there.
+fn taken_port() -> (Socket, Socket) {
+    let bound = |address: SocketAddr| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        socket.bind(&address.into()).unwrap();
+        socket
+    };
+    let kept = bound(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let taken = bound(kept.local_addr().unwrap().as_socket().unwrap());
+    taken.listen(1).unwrap();
+    (kept, taken)
+}
+
 #[test]
 fn a_taken_port_is_one_warning_and_the_broker_serves_it_once_it_is_free() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap();
+    let (kept, taken) = taken_port();
+    let address = kept.local_addr().unwrap().as_socket().unwrap();
     let broker = BrokerProcess::start(&["--rubberduck-port", &address.port().to_string()]);
     assert!(!broker.announced.contains("rubberduck programs are served at"));
     drop(taken);
@@ -69,6 +84,7 @@ fn a_taken_port_is_one_warning_and_the_broker_serves_it_once_it_is_free() {
         thread::yield_now();
     }
     Program::register(address, "alice", "mcp-server").has_got_nothing();
+    drop(kept);
     let log = broker.stop();
     let warnings = log
         .lines()
