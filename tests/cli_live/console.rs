@@ -490,6 +490,28 @@ fn an_answer_is_written_in_the_editor_of_the_system() {
 }
 
 #[test]
+#[ignore = "needs tmux: scripts/test installs it"]
+fn a_signal_while_the_editor_has_the_terminal_ends_the_console_but_an_interrupt_does_not() {
+    let broker = broker_with_agents(&["alice"]);
+    let script = std::env::temp_dir().join(format!("mcp-broker-editor-{}", uuid::Uuid::new_v4().simple()));
+    // The console is the parent of the shell, or of the shell that has started it.
+    let lines = "console=$PPID\n\
+        grep -q mcp-broker /proc/$console/comm || console=$(awk '/^PPid/ {print $2}' /proc/$console/status)\n\
+        signal=INT; grep -q again \"$1\" && signal=TERM\n\
+        kill -$signal $console; printf 'again' > \"$1\"";
+    fs::write(&script, lines).unwrap();
+    let environment = format!("PATH=/usr/bin:/bin EDITOR='sh {}'", script.display());
+    let screen = console(&broker, "mara", SIZE, &environment);
+    asks(&broker, "alice", json!({"question": "Drop the old table?"}));
+    opens(&screen, "Drop the old table?");
+    screen.presses(&["C-e"]);
+    screen.shows("again");
+    screen.presses(&["C-e"]);
+    assert_eq!(screen.ends(), 128 + 15);
+    fs::remove_file(script).unwrap();
+}
+
+#[test]
 fn lines_ask_and_answer_without_a_terminal() {
     let broker = broker_with_agents(&["alice"]);
     let id = asks(

@@ -6,7 +6,6 @@ mod keys;
 pub mod test_screens;
 mod theme;
 
-use std::collections::VecDeque;
 use std::io::{Error, IsTerminal, Read, Result, stdout};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -116,8 +115,8 @@ impl<U: Send + 'static> Updates<U> {
 pub struct Screen<P: Program + ?Sized> {
     terminal: DefaultTerminal,
     inputs: Receiver<Input<P::Update>>,
-    /// Inputs that are taken before those of the channel.
-    pending: VecDeque<Input<P::Update>>,
+    /// The last signal; 0 without one.
+    caught: Arc<AtomicUsize>,
     /// Lets the thread that reads keys continue after one of [`Program::lends_at`].
     go_on: SyncSender<()>,
 }
@@ -138,7 +137,7 @@ pub fn run<P: Program>(start: impl FnOnce(&Updates<P::Update>) -> P) -> std::res
     let mut screen = Screen {
         terminal,
         inputs: received,
-        pending: VecDeque::new(),
+        caught: Arc::clone(&caught),
         go_on: read_keys(inputs, P::lends_at),
     };
     screen.show(&mut program).map_err(failed)?;
@@ -160,9 +159,9 @@ impl<P: Program> Screen<P> {
                 is_over = program.take(Happening::Tick, now().unix_ms, self)?;
                 continue;
             };
-            self.pending.push_front(first);
+            let mut first = Some(first);
             for _ in 0..BATCH_MAX {
-                let Some(input) = self.pending.pop_front().or_else(|| self.inputs.try_recv().ok()) else {
+                let Some(input) = first.take().or_else(|| self.inputs.try_recv().ok()) else {
                     break;
                 };
                 is_over = self.pass_on(input, program)?;
@@ -176,9 +175,6 @@ impl<P: Program> Screen<P> {
 
     /// Waits for the next input, or until a time, in milliseconds since the Unix epoch.
     fn wait(&mut self, until_ms: Option<u64>) -> Result<Option<Input<P::Update>>> {
-        if let Some(input) = self.pending.pop_front() {
-            return Ok(Some(input));
-        }
         let received = match until_ms {
             None => self.inputs.recv().map_err(RecvTimeoutError::from),
             Some(until_ms) => {
@@ -211,7 +207,8 @@ impl<P: Program> Screen<P> {
             }
             Input::Update(update) => program.take(Happening::Update(update), now().unix_ms, self),
             Input::Panicked => Err(Error::other("a thread of this program has panicked")),
-            Input::Closed | Input::Signal => Ok(true),
+            Input::Closed => Ok(true),
+            Input::Signal => Ok(self.caught.load(Ordering::Relaxed) != 0),
         }
     }
 
@@ -228,8 +225,8 @@ impl<P: Program> Screen<P> {
         execute!(stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
         self.terminal.clear()?;
         // Ctrl-C in the other program was for the other program.
-        let others = self.inputs.try_iter().filter(|input| !matches!(input, Input::Signal));
-        self.pending.extend(others);
+        let interrupt = usize::try_from(SIGINT).unwrap_or_default();
+        let _ = self.caught.compare_exchange(interrupt, 0, Ordering::Relaxed, Ordering::Relaxed);
         Ok(done)
     }
 }
