@@ -34,6 +34,7 @@ struct State {
     receipt: CallReceipt,
     cancelled: AtomicBool,
     waiting: Notify,
+    taken: AtomicBool,
     /// The number of its answer among all written answers; 0 until it is written. Locked while the operating system takes
     /// the last bytes.
     written: Locked<u64>,
@@ -62,6 +63,7 @@ impl Default for ReceiveCall {
             receipt: CallReceipt::generate(),
             cancelled: AtomicBool::new(false),
             waiting: Notify::new(),
+            taken: AtomicBool::new(false),
             written: Locked::default(),
         }))
     }
@@ -92,6 +94,16 @@ impl ReceiveCall {
     /// Completes when the call has begun to wait.
     pub async fn until_waiting(&self) {
         self.0.waiting.notified().await;
+    }
+
+    /// A transport or a task has taken the answer: its client may get it from now on.
+    pub fn mark_taken(&self) {
+        self.0.taken.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the client may have the answer, or a part of it.
+    pub fn may_be_read(&self) -> bool {
+        self.0.taken.load(Ordering::SeqCst) || self.is_written()
     }
 
     /// Begins to hand the last bytes of the answer to the operating system. Hold it for one call that does not block.
@@ -150,6 +162,9 @@ mod tests {
     #[test]
     fn a_request_that_is_read_while_an_answer_is_written_is_later_once_it_is_written() {
         let call = ReceiveCall::default();
+        assert!(!call.may_be_read());
+        call.mark_taken();
+        assert!(call.may_be_read());
         // The socket was full: nothing is written.
         drop(call.begin_write());
         assert!(!call.is_written());

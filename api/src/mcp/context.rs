@@ -382,8 +382,8 @@ impl PeerContext {
         receive: Option<PendingReceive>,
         call: impl Future<Output = Result<ToolResult, BrokerError>> + 'static,
     ) {
-        if let Some(receive) = receive {
-            self.service.tasks.add_receive(task, receive);
+        if let Some(receive) = &receive {
+            self.service.tasks.add_receive(task, receive.clone());
         }
         let running = Arc::clone(task);
         let runner = actix_rt::spawn(async move {
@@ -398,6 +398,10 @@ impl PeerContext {
                 is_error,
                 unread: UnreadCount::Unknown,
             };
+            // The client may have read that the task is complete.
+            if let Some(receive) = receive {
+                receive.call.mark_taken();
+            }
             running.complete(result.into_bytes());
         });
         task.set_runner(runner.abort_handle());

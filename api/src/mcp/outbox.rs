@@ -317,6 +317,7 @@ impl Outbox {
         std::mem::take(&mut self.queue.lock().marks.receives)
             .into_iter()
             .map(|mark| mark.receive)
+            .inspect(HandedOver::mark_taken)
     }
 
     /// Removes the response that hands this over, unless the transport has taken it: its caller has cancelled, and the
@@ -509,6 +510,7 @@ impl Outbox {
         self.is_signalled.store(false, Ordering::Release);
         let mut queue = self.queue.lock();
         std::mem::swap(&mut queue.bytes, into);
+        queue.marks.receives.iter().for_each(|mark| mark.receive.mark_taken());
         marks.append(&mut queue.marks);
         queue.inbox_announced = false;
         queue.closing

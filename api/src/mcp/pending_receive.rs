@@ -35,6 +35,13 @@ impl HandedOver {
         AnswerInProgress { answer: self, of_call }
     }
 
+    /// A transport takes the answer: its caller may get it from now on.
+    pub fn mark_taken(&self) {
+        if let Self::Received(receive) = self {
+            receive.call.mark_taken();
+        }
+    }
+
     /// Whether both are of one answer.
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {

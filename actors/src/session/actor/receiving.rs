@@ -405,7 +405,12 @@ impl Handler<Envelope<CancelReceive>> for Session {
             self.waiters_changed(ctx);
         }
         if !cancelled.released.is_empty() {
-            self.release(Release::Ids(cancelled.released), ctx);
+            let which = if message.call.may_be_read() {
+                Release::Ids(cancelled.released)
+            } else {
+                Release::Undelivered(cancelled.released)
+            };
+            self.release(which, ctx);
         }
     }
 }
