@@ -78,7 +78,7 @@ pub use pool::{Affinity, PoolKind, Rest};
 pub use profile::Profile;
 pub use routing_table::{BACKEND_META, RoutingTable};
 pub use shared::{AllRevisions, BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
-pub use subscribed::{ResourceSubscription, SubscribedResources};
+pub use subscribed::{SubscribedResources, Subscription, Subscriptions};
 pub use subscribed_owners::{Subscribed, SubscribedOwners};
 pub use subscribed_tasks::{SubscribedTasks, TaskSubscription};
 pub use turns::{CallerId, TooManyWait, Turn, Turns};

@@ -1,8 +1,8 @@
-//! The resources of a backend that callers subscribe to. An instance is asked once for each resource, however
-//! many callers want it.
+//! What callers subscribe to at a backend. An instance is asked once for each resource and task, however many callers want it.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, hash_map},
+    hash::Hash,
     sync::Arc,
 };
 
@@ -15,89 +15,137 @@ use super::room::{Held, Room};
 /// Subscribed resources of one backend.
 const RESOURCES_MAX: usize = 1_000;
 
-/// The subscribed resources of one backend, or those of one owner of instances.
+/// The subscriptions to things of one kind, of one backend or of one owner of instances.
 #[derive(Debug)]
-pub struct SubscribedResources {
-    of: Locked<HashMap<String, SubscribedResource>>,
-    /// How often the set of resources has changed.
+pub struct Subscriptions<K: Eq + Hash, V> {
+    pub(super) of: Locked<HashMap<K, Entry<V>>>,
+    /// How often the set of things has changed.
     revision: watch::Sender<u64>,
-    /// Resources of the backend.
-    room: Arc<Room>,
+    bounds: Bounds,
 }
 
+/// What the subscriptions to all things of one kind of a backend have together.
+#[derive(Clone, Debug)]
+pub(super) struct Bounds {
+    pub subscriptions: Arc<Room>,
+    /// What the things themselves hold.
+    pub things: Arc<Room>,
+}
+
+/// A thing that has subscribers.
 #[derive(Debug)]
-struct SubscribedResource {
-    _place: Held,
+pub(super) struct Entry<V> {
     subscribers: usize,
-    /// How often the resource has changed.
-    changes: watch::Sender<u64>,
+    /// What is known of it.
+    pub last: watch::Sender<V>,
+    pub held: Held,
 }
 
-/// The subscription of one caller to one resource, until it is dropped.
+/// The subscription of one caller to one thing, until it is dropped.
 #[derive(Debug)]
-pub struct ResourceSubscription {
-    resources: Arc<SubscribedResources>,
-    uri: String,
-    changes: watch::Receiver<u64>,
+pub struct Subscription<K: Eq + Hash, V> {
+    all: Arc<Subscriptions<K, V>>,
+    key: K,
+    pub(super) last: watch::Receiver<V>,
+    _place: Held,
 }
 
-impl Default for SubscribedResources {
-    fn default() -> Self {
-        Self::within(Room::new(RESOURCES_MAX))
-    }
-}
-
-impl SubscribedResources {
-    fn within(room: Arc<Room>) -> Self {
+impl<K: Clone + Eq + Hash, V: Default> Subscriptions<K, V> {
+    pub(super) fn within(bounds: Bounds) -> Self {
         Self {
             of: Locked::default(),
             revision: watch::Sender::default(),
-            room,
+            bounds,
         }
     }
 
     /// Others of the same backend, without any yet.
     pub(super) fn beside(&self) -> Self {
-        Self::within(Arc::clone(&self.room))
+        Self::within(self.bounds.clone())
     }
 
-    fn revise(&self) {
-        self.revision.send_modify(|revision| *revision += 1);
-    }
-
-    /// Subscribes to a resource by the URI that the backend gives it. `None` if too many are subscribed to.
-    pub fn subscribe(self: &Arc<Self>, uri: &str) -> Option<ResourceSubscription> {
+    /// Subscribes to a thing, which holds so much from its first subscription on. `None` if there is no room for that.
+    pub(super) fn add(self: &Arc<Self>, key: K, amount: usize) -> Option<Subscription<K, V>> {
+        let place = self.bounds.subscriptions.hold(1)?;
         let mut of = self.of.lock();
-        if !of.contains_key(uri) {
-            let new = SubscribedResource {
-                _place: self.room.hold(1)?,
+        let subscribed = match of.entry(key.clone()) {
+            hash_map::Entry::Occupied(known) => known.into_mut(),
+            hash_map::Entry::Vacant(new) => new.insert(Entry {
                 subscribers: 0,
-                changes: watch::Sender::default(),
-            };
-            of.insert(uri.to_owned(), new);
-        }
-        let subscribed = of.get_mut(uri)?;
+                last: watch::Sender::default(),
+                held: self.bounds.things.hold(amount)?,
+            }),
+        };
         subscribed.subscribers += 1;
-        let (is_first, changes) = (subscribed.subscribers == 1, subscribed.changes.subscribe());
+        let (is_first, last) = (subscribed.subscribers == 1, subscribed.last.subscribe());
         drop(of);
         if is_first {
             self.revise();
         }
-        Some(ResourceSubscription {
-            resources: Arc::clone(self),
-            uri: uri.to_owned(),
-            changes,
+        Some(Subscription {
+            all: Arc::clone(self),
+            key,
+            last,
+            _place: place,
         })
+    }
+}
+
+impl<K: Eq + Hash, V> Subscriptions<K, V> {
+    fn revise(&self) {
+        self.revision.send_modify(|revision| *revision += 1);
+    }
+
+    /// Changes of the set of things.
+    pub fn revisions(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+}
+
+impl<K: Eq + Hash, V> Subscription<K, V> {
+    /// Waits for the next change. Several changes may be reported as one.
+    pub async fn changed(&mut self) {
+        // The sender lives as long as this subscription.
+        let _ = self.last.changed().await;
+    }
+}
+
+impl<K: Eq + Hash, V> Drop for Subscription<K, V> {
+    fn drop(&mut self) {
+        let mut of = self.all.of.lock();
+        let Some(subscribed) = of.get_mut(&self.key) else {
+            return;
+        };
+        subscribed.subscribers -= 1;
+        if subscribed.subscribers == 0 {
+            of.remove(&self.key);
+            drop(of);
+            self.all.revise();
+        }
+    }
+}
+
+/// The subscribed resources, by the URIs that the backend gives them, and how often each has changed.
+pub type SubscribedResources = Subscriptions<String, u64>;
+
+impl Default for SubscribedResources {
+    fn default() -> Self {
+        Self::within(Bounds {
+            subscriptions: Room::new(usize::MAX),
+            things: Room::new(RESOURCES_MAX),
+        })
+    }
+}
+
+impl SubscribedResources {
+    /// Subscribes to a resource by the URI that the backend gives it. `None` if too many are subscribed to.
+    pub fn subscribe(self: &Arc<Self>, uri: &str) -> Option<Subscription<String, u64>> {
+        self.add(uri.to_owned(), 1)
     }
 
     /// The URIs of the subscribed resources.
     pub fn uris(&self) -> BTreeSet<String> {
         self.of.lock().keys().cloned().collect()
-    }
-
-    /// Changes of the set of subscribed resources.
-    pub fn revisions(&self) -> watch::Receiver<u64> {
-        self.revision.subscribe()
     }
 
     /// The backend has reported a change of this resource, which may be a part of a subscribed one
@@ -106,7 +154,7 @@ impl SubscribedResources {
         for (subscribed, entry) in self.of.lock().iter() {
             let rest = uri.strip_prefix(subscribed.as_str());
             if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || subscribed.ends_with('/')) {
-                entry.changes.send_modify(|count| *count += 1);
+                entry.last.send_modify(|count| *count += 1);
             }
         }
     }
@@ -114,30 +162,7 @@ impl SubscribedResources {
     /// All resources may have changed while the backend was not heard.
     pub fn note_all(&self) {
         for entry in self.of.lock().values() {
-            entry.changes.send_modify(|count| *count += 1);
-        }
-    }
-}
-
-impl ResourceSubscription {
-    /// Waits for the next change. Several changes may be reported as one.
-    pub async fn changed(&mut self) {
-        // The sender lives as long as this subscription.
-        let _ = self.changes.changed().await;
-    }
-}
-
-impl Drop for ResourceSubscription {
-    fn drop(&mut self) {
-        let mut of = self.resources.of.lock();
-        let Some(subscribed) = of.get_mut(&self.uri) else {
-            return;
-        };
-        subscribed.subscribers -= 1;
-        if subscribed.subscribers == 0 {
-            of.remove(&self.uri);
-            drop(of);
-            self.resources.revise();
+            entry.last.send_modify(|count| *count += 1);
         }
     }
 }

@@ -2,16 +2,13 @@
 //! process may use the same ids. The last notification of each is kept as long as it has subscribers, because not all of
 //! them can take it at once.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    room::Room,
+    subscribed::{Bounds, Subscription, Subscriptions},
 };
-
-use tokio::sync::watch;
-
-use super::room::{Held, Room};
 use crate::json::{self, scan};
-use crate::locked::Locked;
 
 /// Subscriptions to tasks of one backend.
 const SUBSCRIPTIONS_MAX: usize = 1_000;
@@ -22,93 +19,32 @@ const KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub type TaskState = Arc<str>;
 
 /// The number of the process that has a task, and the id that it gives the task.
-type TaskOfProcess = (u64, String);
+pub type TaskOfProcess = (u64, String);
 
-/// The subscribed tasks of one backend, or those of one owner of instances.
-#[derive(Debug)]
-pub struct SubscribedTasks {
-    of: Locked<HashMap<TaskOfProcess, SubscribedTask>>,
-    /// How often the set of tasks has changed.
-    revision: watch::Sender<u64>,
-    bounds: Arc<Bounds>,
-}
-
-/// What the subscriptions to all tasks of one backend have together.
-#[derive(Debug)]
-struct Bounds {
-    subscriptions: Arc<Room>,
-    kept_bytes: Arc<Room>,
-}
-
-#[derive(Debug)]
-struct SubscribedTask {
-    subscribers: usize,
-    state: watch::Sender<Option<TaskState>>,
-    /// The bytes of the state.
-    kept: Held,
-}
+/// The subscribed tasks, and the last state of each.
+pub type SubscribedTasks = Subscriptions<TaskOfProcess, Option<TaskState>>;
 
 /// The subscription of one caller to one task, until it is dropped.
-#[derive(Debug)]
-pub struct TaskSubscription {
-    tasks: Arc<SubscribedTasks>,
-    task: TaskOfProcess,
-    state: watch::Receiver<Option<TaskState>>,
-    _place: Held,
-}
+pub type TaskSubscription = Subscription<TaskOfProcess, Option<TaskState>>;
 
 impl Default for SubscribedTasks {
     fn default() -> Self {
-        Self::within(Arc::new(Bounds {
+        Self::within(Bounds {
             subscriptions: Room::new(SUBSCRIPTIONS_MAX),
-            kept_bytes: Room::new(KEPT_BYTES_MAX),
-        }))
+            things: Room::new(KEPT_BYTES_MAX),
+        })
     }
 }
 
 impl SubscribedTasks {
-    fn within(bounds: Arc<Bounds>) -> Self {
-        Self {
-            of: Locked::default(),
-            revision: watch::Sender::default(),
-            bounds,
-        }
-    }
-
-    /// Others of the same backend, without any yet.
-    pub(super) fn beside(&self) -> Self {
-        Self::within(Arc::clone(&self.bounds))
-    }
-
-    fn revise(&self) {
-        self.revision.send_modify(|revision| *revision += 1);
-    }
-
     /// Subscribes to a task of a process by the id that the process gives it. `None` if there are too many subscriptions.
     pub fn subscribe(self: &Arc<Self>, process: u64, id: &str) -> Option<TaskSubscription> {
-        let place = self.bounds.subscriptions.hold(1)?;
-        let task = (process, id.to_owned());
-        let mut of = self.of.lock();
-        let subscribed = of.entry(task.clone()).or_insert_with(|| SubscribedTask {
-            subscribers: 0,
-            state: watch::Sender::default(),
-            kept: self.bounds.kept_bytes.holder(),
-        });
-        subscribed.subscribers += 1;
-        let (is_first, mut state) = (subscribed.subscribers == 1, subscribed.state.subscribe());
-        drop(of);
-        if is_first {
-            self.revise();
-        } else if state.borrow().is_some() {
+        let mut subscription = self.add((process, id.to_owned()), 0)?;
+        if subscription.last.borrow().is_some() {
             // The backend does not tell it again.
-            state.mark_changed();
+            subscription.last.mark_changed();
         }
-        Some(TaskSubscription {
-            tasks: Arc::clone(self),
-            task,
-            state,
-            _place: place,
-        })
+        Some(subscription)
     }
 
     /// The ids of the subscribed tasks of a process.
@@ -116,11 +52,6 @@ impl SubscribedTasks {
         let of = self.of.lock();
         let own = of.keys().filter(|(other, _)| *other == process);
         own.map(|(_, id)| id.clone()).collect()
-    }
-
-    /// Changes of the set of subscribed tasks.
-    pub fn revisions(&self) -> watch::Receiver<u64> {
-        self.revision.subscribe()
     }
 
     /// A process has reported the state of a task: the params of its notification. The same state is reported once, because the
@@ -140,10 +71,10 @@ impl SubscribedTasks {
         let others = members.iter().filter(|(key, _)| key != "taskId" && key != "_meta");
         json::write_object(&mut text, others.map(|(key, value)| (&**key, *value)));
         let text: TaskState = String::from_utf8(text).map_err(|_| "a task that is no JSON")?.into();
-        if !subscribed.kept.set(text.len()) {
+        if !subscribed.held.set(text.len()) {
             return Err("a task that is too long");
         }
-        subscribed.state.send_if_modified(|state| {
+        subscribed.last.send_if_modified(|state| {
             let is_another = state.as_ref() != Some(&text);
             *state = Some(text);
             is_another
@@ -153,30 +84,9 @@ impl SubscribedTasks {
 }
 
 impl TaskSubscription {
-    /// Waits until the state is another one than the last that was taken.
-    pub async fn changed(&mut self) {
-        // The sender lives as long as this subscription.
-        let _ = self.state.changed().await;
-    }
-
     /// Takes the last state that the backend has reported, if there is one.
     pub fn state(&mut self) -> Option<TaskState> {
-        self.state.borrow_and_update().clone()
-    }
-}
-
-impl Drop for TaskSubscription {
-    fn drop(&mut self) {
-        let mut of = self.tasks.of.lock();
-        let Some(subscribed) = of.get_mut(&self.task) else {
-            return;
-        };
-        subscribed.subscribers -= 1;
-        if subscribed.subscribers == 0 {
-            of.remove(&self.task);
-            drop(of);
-            self.tasks.revise();
-        }
+        self.last.borrow_and_update().clone()
     }
 }
 
