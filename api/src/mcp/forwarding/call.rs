@@ -8,7 +8,7 @@ use actors::{
     gateway::{
         BackendShared, Call, CallEnd, CallEvent, CallStage, CallStatus, InputRequest, Link, ParkedCall, Profile,
     },
-    model::{BackendEra, BackendFailure, BrokerError, CallTimeouts},
+    model::{BackendConfig, BackendEra, BackendFailure, BrokerError, CallTimeouts},
 };
 use futures_util::{StreamExt, future::LocalBoxFuture, stream::FuturesUnordered};
 use serde::Deserialize;
@@ -54,6 +54,8 @@ pub struct RunningCall {
     pub context: Rc<PeerContext>,
     pub to: ReplyTo,
     pub route: Route,
+    /// The table of its backend as the call has found it.
+    pub config: Arc<BackendConfig>,
     pub request: ForwardedRequest,
     /// What the caller can be asked for.
     pub capabilities: Map<String, Value>,
@@ -100,11 +102,10 @@ impl RunningCall {
 
     /// How long the configuration lets the call take. Its tool counts once it is known what the backend offers.
     fn timeouts(&self) -> CallTimeouts {
-        let view = self.backend().view();
-        let has_tool = self.route.method == "tools/call" && view.lists.is_some();
-        let may_differ = has_tool && !view.config.tools.timeouts.is_empty();
-        let tool = may_differ.then(|| self.request.replaced()).flatten();
-        view.config.call_timeouts(tool.as_deref())
+        let may_differ = self.route.method == "tools/call" && !self.config.tools.timeouts.is_empty();
+        let has_tool = may_differ && self.backend().view().lists.is_some();
+        let tool = has_tool.then(|| self.request.replaced()).flatten();
+        self.config.call_timeouts(tool.as_deref())
     }
 
     /// Runs the call to its answer.
@@ -194,7 +195,7 @@ impl RunningCall {
 
     /// The pages that a legacy backend wants its caller to open first.
     fn required_urls(&self, error: &[u8], era: BackendEra) -> Option<Vec<InputRequest>> {
-        let is_asked = era == BackendEra::Legacy && self.backend().view().config.asks == Some(true);
+        let is_asked = era == BackendEra::Legacy && self.config.asks == Some(true);
         is_asked.then(|| required_urls(error)).flatten()
     }
 
@@ -363,7 +364,7 @@ impl RunningCall {
             CallEnd::Result(result) => self.answer_result(&result, open),
             CallEnd::Error(error) => {
                 // Only if the backend got all that the caller declares.
-                let was_told = self.to.modern && self.backend().view().config.asks != Some(false);
+                let was_told = self.to.modern && self.config.asks != Some(false);
                 if let Some(error) = was_told.then(|| missing_capability(&error)).flatten() {
                     return self.answer_error(&error);
                 }

@@ -1,9 +1,9 @@
 //! Begins a call of a backend: what it needs of its caller, and what its caller has brought.
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
 
 use actors::{
-    gateway::{CallStatus, ParkedCall},
+    gateway::{BackendView, CallStatus, ParkedCall},
     model::BackendFailure,
 };
 use serde_json::{Map, Value, json};
@@ -49,7 +49,8 @@ pub fn forward(
         return Ok(());
     }
     params.text.map_or(Ok(()), scan::check)?;
-    let capabilities = capabilities_for(context, to, era, &route);
+    let view = route.backend.view();
+    let capabilities = capabilities_for(context, to, era, &route, &view);
     let mut record = CallRecord::begin(context, &route, to.trace.as_deref());
     let trace = record.trace(to.trace.as_deref());
     let request = ForwardedRequest::new(
@@ -82,6 +83,7 @@ pub fn forward(
         context: Rc::clone(context),
         to: to.clone(),
         record,
+        config: Arc::clone(&view.config),
         route,
         request,
         profile: profile_of(&capabilities),
@@ -100,7 +102,7 @@ pub fn forward(
             return Ok(());
         }
         // Sent now if that is possible, so that the requests of one read keep their order.
-        None => call.open_now(),
+        None => call.open_now(&view),
     };
     // The backend's own progress is passed on instead of the broker's.
     let quiet = ReplyTo {
@@ -116,8 +118,14 @@ pub fn forward(
 }
 
 /// The capabilities of the caller that the backend gets.
-fn capabilities_for(context: &PeerContext, to: &ReplyTo, era: &Era, route: &Route) -> Map<String, Value> {
-    let mut capabilities = if may_ask(&route.backend) {
+fn capabilities_for(
+    context: &PeerContext,
+    to: &ReplyTo,
+    era: &Era,
+    route: &Route,
+    view: &BackendView,
+) -> Map<String, Value> {
+    let mut capabilities = if may_ask(view) {
         carried_capabilities(context, era)
     } else {
         Map::new()

@@ -81,11 +81,7 @@ impl OwnInstance {
     /// Has an instance of its own started, once for each main one.
     fn start(&mut self) {
         let (view, session) = (Arc::clone(&self.views.borrow()), *self.sessions.borrow());
-        let profile = if may_ask(&self.backend) {
-            self.profile
-        } else {
-            Profile::NONE
-        };
+        let profile = if may_ask(&view) { self.profile } else { Profile::NONE };
         let owner = |sharing| self.caller.owner(sharing, session);
         let affinity = view.affinity("resources/read", profile, owner);
         let (Some(affinity), Some(main)) = (affinity.filter(|affinity| affinity.owner.is_some()), &view.link) else {

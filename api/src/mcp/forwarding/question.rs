@@ -5,7 +5,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use actors::{
-    gateway::{BackendShared, InputRequest, Link, Profile},
+    gateway::{BackendShared, BackendView, InputRequest, Link, Profile},
     json,
     model::BackendEra,
 };
@@ -39,9 +39,13 @@ pub const URL_KEY: &str = "url-";
 const URLS_REQUIRED: i64 = -32042;
 
 /// Whether a backend may ask its callers for input. By default modern ones may.
-pub fn may_ask(backend: &BackendShared) -> bool {
-    let asks = backend.view().config.asks;
-    asks.unwrap_or_else(|| era_of(backend) != Some(BackendEra::Legacy))
+pub fn may_ask(view: &BackendView) -> bool {
+    view.config.asks.unwrap_or(era_of(view) != Some(BackendEra::Legacy))
+}
+
+/// The era of the running instance.
+fn era_of(view: &BackendView) -> Option<BackendEra> {
+    view.link.as_ref().map(|link| link.era())
 }
 
 /// What a caller with these capabilities can be asked for.
@@ -51,11 +55,6 @@ pub fn profile_of(capabilities: &Map<String, Value>) -> Profile {
         .with(Profile::URL, accepts_urls(capabilities))
         .with(Profile::SAMPLING, capabilities.contains_key("sampling"))
         .with(Profile::ROOTS, capabilities.contains_key("roots"))
-}
-
-/// The era of the running instance.
-fn era_of(backend: &BackendShared) -> Option<BackendEra> {
-    backend.view().link.as_ref().map(|link| link.era())
 }
 
 /// Checks that a caller with these capabilities can answer a question.
@@ -214,7 +213,7 @@ pub fn cannot_open_urls() -> RpcError {
 /// # Errors
 /// It has declined.
 pub fn check_opened(backend: &BackendShared, input: &Input) -> Result<(), RpcError> {
-    let may_be_legacy = era_of(backend) != Some(BackendEra::Modern);
+    let may_be_legacy = era_of(&backend.view()) != Some(BackendEra::Modern);
     let responses = input.responses.as_deref().filter(|_| may_be_legacy);
     let responses: Map<String, Value> = responses
         .and_then(|text| serde_json::from_str(text).ok())

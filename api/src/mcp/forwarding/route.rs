@@ -40,13 +40,12 @@ pub struct Route {
 /// # Errors
 /// Invalid params if the client sees only one backend, which has no such tool or prompt.
 pub fn find_route(context: &PeerContext, method: &str, params: &Params<'_>) -> Result<Option<Route>, RpcError> {
-    let Some(gateway) = gateway_of(context) else {
+    let Some((_, offered)) = gateway_of(context) else {
         return match method {
             "tools/call" if !context.exposure.has_own() => Err(unknown_tool(&params.named().unwrap_or_default())),
             _ => Ok(None),
         };
     };
-    let offered = gateway.offered();
     match method {
         "tools/call" => tool_route(context, &offered, params),
         "prompts/get" => prompt_route(context, &offered, params),
@@ -56,22 +55,21 @@ pub fn find_route(context: &PeerContext, method: &str, params: &Params<'_>) -> R
     }
 }
 
-/// The backends that the caller may use; `None` if it may use none.
-fn gateway_of(context: &PeerContext) -> Option<Arc<GatewayShared>> {
+/// The backends that the caller may use, and what they offer now; `None` if it may use none.
+fn gateway_of(context: &PeerContext) -> Option<(&Arc<GatewayShared>, Arc<Offered>)> {
     if !context.exposure.has_backends() || context.identity.check_scope(Scope::Member).is_err() {
         return None;
     }
     let gateway = context.project.gateway()?.shared();
     let offered = gateway.offered();
     let may_have_any = !offered.backends.is_empty() || !offered.is_complete();
-    (may_have_any || !context.exposure.has_own()).then(|| Arc::clone(gateway))
+    (may_have_any || !context.exposure.has_own()).then_some((gateway, offered))
 }
 
 /// The backends whose lists the caller sees, and which of them; `None` for the broker's own lists alone.
 pub fn lists_of(context: &PeerContext) -> Option<(Arc<GatewayShared>, Option<usize>)> {
-    if let Some(gateway) = gateway_of(context) {
-        let only = context.exposure.only_backend(&gateway.offered());
-        return Some((gateway, only));
+    if let Some((gateway, offered)) = gateway_of(context) {
+        return Some((Arc::clone(gateway), context.exposure.only_backend(&offered)));
     }
     // A caller that may use no backend, and sees nothing else, sees empty lists.
     let gateway = context.project.gateway().filter(|_| !context.exposure.has_own())?;
@@ -223,14 +221,14 @@ fn handed_out(context: &PeerContext, offered: &Offered, uri: &str) -> Option<Tar
 
 /// The backend that has the resource of this URI, and the URI that the backend gives it.
 pub fn resource_of(context: &PeerContext, uri: &str) -> Option<(Arc<BackendShared>, Box<str>)> {
-    let offered = gateway_of(context)?.offered();
+    let (_, offered) = gateway_of(context)?;
     let target = resource_target(context, &offered, uri)?;
     Some((Arc::clone(offered.backend_of(&target)?), target.original))
 }
 
 /// The backend of this name, if the caller sees it and is offered its tool of this original name.
 pub fn backend_with_tool(context: &PeerContext, name: &str, tool: &str) -> Option<Arc<BackendShared>> {
-    let offered = gateway_of(context)?.offered();
+    let (_, offered) = gateway_of(context)?;
     let (at, backend) = offered.backend_with_tool(name, tool)?;
     let only = context.exposure.only_backend(&offered);
     only.is_none_or(|only| only == at).then(|| Arc::clone(backend))

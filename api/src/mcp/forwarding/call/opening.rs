@@ -26,13 +26,12 @@ const TOO_MANY_WAIT: &str = "too many calls wait for their turn";
 
 impl RunningCall {
     /// Sends the call if the backend runs and a turn is free.
-    pub fn open_now(&self) -> Option<OpenCall> {
+    pub fn open_now(&self, view: &BackendView) -> Option<OpenCall> {
         if self.route.awaited.is_some() {
             return None;
         }
-        let view = self.backend().view();
         let link = view.link.as_ref()?;
-        if view.pool != PoolKind::Closed && self.affinity(&view).is_some() {
+        if view.pool != PoolKind::Closed && self.affinity(view).is_some() {
             return None;
         }
         let turn = self.backend().turns.try_take()?;
