@@ -31,7 +31,8 @@ use super::{
     kept_lists::{Keeping, KeptLists},
     launch::{Instance, InstanceEvent, LaunchOrder, Launcher},
     life::{BackendState, Life, LifeEffect, LifeEvent},
-    pool::{Affinity, PoolKind},
+    pool::{Affinity, PoolMode},
+    profile::Profile,
     room::Held,
     shared::{BackendCommand, BackendOrder, BackendShared, BackendView},
     told_lists::ToldLists,
@@ -87,8 +88,8 @@ struct Launched {
     pid: Option<u32>,
     /// Takes its calls, once it is ready.
     link: Option<Arc<dyn Link>>,
-    /// The instances next to it that are lent to calls, if it is the main one.
-    pool: PoolKind,
+    /// How instances are lent to calls if it is the main one.
+    pool_mode: PoolMode,
 }
 
 /// What a caller, an operator or the pool wants.
@@ -147,7 +148,7 @@ impl Backend {
             since_ms: now().unix_ms,
             retry_at_ms: None,
             link: None,
-            pool: PoolKind::Closed,
+            pool_mode: PoolMode::SHARED,
             pid: None,
             server: None,
             lists: None,
@@ -242,7 +243,7 @@ impl Backend {
             instance: self.launcher.launch(order),
             pid: None,
             link: None,
-            pool: PoolKind::Closed,
+            pool_mode: PoolMode::SHARED,
         }
     }
 
@@ -362,23 +363,22 @@ impl Backend {
     fn show_running(&mut self, ctx: &mut Context<Self>) {
         let Some(Launched {
             link: Some(link),
-            pool,
+            pool_mode,
             pid,
             ..
         }) = &self.running
         else {
             return;
         };
-        let (link, pool, pid) = (Arc::clone(link), *pool, *pid);
+        let (link, mode, pid) = (Arc::clone(link), *pool_mode, *pid);
         self.told = ToldLists::new(self.shared.view().lists.clone());
         self.retire_pool(ctx);
-        let concurrency = self.shared.view().config.concurrency;
-        self.shared.checkouts.open(pool, &link, concurrency);
-        // Before calls can take its place.
-        self.ask_for_lists(ctx);
+        let (checkouts, concurrency) = (&self.shared.checkouts, self.shared.view().config.concurrency);
+        let asker = checkouts.open(mode, Arc::clone(&link), Profile::ALL, concurrency);
+        self.await_lists_of(asker, ctx);
         self.shared.change_view(|view| {
             view.pid = pid.or(view.pid);
-            (view.link, view.pool) = (Some(link), pool);
+            (view.link, view.pool_mode) = (Some(link), mode);
         });
     }
 
@@ -389,7 +389,7 @@ impl Backend {
             return self.on(LifeEvent::Drained, ctx);
         };
         self.shared
-            .change_view(|view| (view.link, view.pool) = (None, PoolKind::Closed));
+            .change_view(|view| (view.link, view.pool_mode) = (None, PoolMode::SHARED));
         let links = self.close_pool().into_iter().chain([link]);
         let idle = join_all(links.map(Link::wait_until_idle));
         let number = self.running_number();
@@ -410,7 +410,7 @@ impl Backend {
     /// Gives callers no further instance. Those of the pool continue their calls.
     fn hide_running(&mut self, ctx: &mut Context<Self>) {
         self.shared
-            .change_view(|view| (view.link, view.pool) = (None, PoolKind::Closed));
+            .change_view(|view| (view.link, view.pool_mode) = (None, PoolMode::SHARED));
         self.retire_pool(ctx);
     }
 
@@ -520,7 +520,6 @@ impl Handler<Envelope<Reconfigure>> for Backend {
         let starts_differently = what_starts(&before) != what_starts(&after);
         self.life.configure(after.start_timeout, restarts_by_itself(&after));
         self.shared.change_view(|view| view.config = Arc::clone(&after));
-        self.shared.turns.set_limit(after.concurrency);
         self.shared.checkouts.set_concurrency(after.concurrency);
         if starts_differently {
             self.known_era = None;

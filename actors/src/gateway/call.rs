@@ -17,7 +17,7 @@ use tokio::{runtime::Handle, time::timeout};
 
 use super::{
     link_end::{LinkEnded, LinkRefusal},
-    turns::Turn,
+    turns::Lane,
 };
 use crate::{locked::Locked, model::BackendEra};
 
@@ -69,12 +69,6 @@ pub trait Link: fmt::Debug + Send + Sync {
 
     /// Waits until no call of a caller is open.
     fn wait_until_idle(self: Arc<Self>) -> BoxFuture<'static, ()>;
-
-    /// Whether a call of a caller that was cancelled may still run: its late answer has not come.
-    fn owes_answer(&self) -> bool;
-
-    /// Waits until no call of a caller that was cancelled may still run.
-    fn wait_until_settled(self: Arc<Self>) -> BoxFuture<'static, ()>;
 
     /// Waits until the late answer to a call of a caller that was cancelled has come, or the connection has ended.
     fn wait_until_answered(self: Arc<Self>, number: CallNumber) -> BoxFuture<'static, ()>;
@@ -235,15 +229,68 @@ impl CallEvents {
     }
 }
 
-/// What a call occupies in its backend until it ends. It is freed when it is dropped.
-pub trait Occupied: fmt::Debug + Send {
-    /// Frees it but for the turn of the call.
-    fn into_turn(self: Box<Self>) -> Option<Turn>;
-}
-
 /// How long a cancelled call without a late answer counts as one that runs. Servers that obey a cancellation do not answer,
 /// and those that ignore it run on: their calls count among those that run at once.
 const CANCELLED_TURN_MAX: Duration = Duration::from_secs(5);
+
+/// How long a cancelled call may last in an instance that runs one call at a time. Then the instance is ended: a question of the call
+/// would reach the next caller.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
+
+/// Lends instances and turns to calls.
+pub trait Lender: fmt::Debug + Send + Sync {
+    /// Takes back an instance, and a turn.
+    fn give_back(&self, instance: Option<u64>, turn: Option<Lane>);
+
+    /// Ends an instance.
+    fn end(&self, instance: u64);
+}
+
+/// An instance of a backend that is lent to a call, and the turn of the call. Dropping it after the call gives them back.
+#[derive(Debug)]
+pub struct Checkout {
+    lender: Arc<dyn Lender>,
+    instance: Option<u64>,
+    turn: Option<Lane>,
+    /// The instance runs one call at a time.
+    is_exclusive: bool,
+}
+
+impl Checkout {
+    /// That of an instance by its id, with a turn of this lane.
+    pub(super) fn new(lender: Arc<dyn Lender>, instance: u64, lane: Lane, is_exclusive: bool) -> Self {
+        Self {
+            lender,
+            instance: Some(instance),
+            turn: Some(lane),
+            is_exclusive,
+        }
+    }
+
+    /// The id of the instance.
+    pub(super) fn instance(&self) -> Option<u64> {
+        self.instance
+    }
+
+    /// Keeps the turn of a cancelled call until its late answer, and the instance if it runs no other call meanwhile.
+    async fn settle(mut self, mut answered: BoxFuture<'static, ()>) {
+        if timeout(CANCELLED_TURN_MAX, &mut answered).await.is_ok() {
+            return;
+        }
+        self.lender.give_back(None, self.turn.take());
+        if let Some(instance) = self.instance
+            && timeout(SETTLE_MAX - CANCELLED_TURN_MAX, answered).await.is_err()
+        {
+            self.lender.end(instance);
+        }
+    }
+}
+
+impl Drop for Checkout {
+    fn drop(&mut self) {
+        self.lender.give_back(self.instance, self.turn);
+    }
+}
 
 /// A call that a backend has been asked to run. Dropping it before its end cancels it.
 #[derive(Debug)]
@@ -252,7 +299,7 @@ pub struct Call {
     number: CallNumber,
     events: Arc<CallEvents>,
     has_ended: bool,
-    place: Option<Box<dyn Occupied>>,
+    checkout: Option<Checkout>,
 }
 
 impl Call {
@@ -263,20 +310,20 @@ impl Call {
             number,
             events,
             has_ended: false,
-            place: None,
+            checkout: None,
         }
     }
 
-    /// Keeps what the call occupies until it has ended.
+    /// Keeps what is lent to the call until it has ended.
     #[must_use]
-    pub fn in_place(mut self, place: impl Occupied + 'static) -> Self {
-        self.place = Some(Box::new(place));
+    pub fn with_checkout(mut self, checkout: Checkout) -> Self {
+        self.checkout = Some(checkout);
         self
     }
 
-    /// Takes out what it occupies: its instance has ended.
-    pub fn vacate(&mut self) -> Option<Box<dyn Occupied>> {
-        self.place.take()
+    /// Takes out what is lent to it: its instance has ended.
+    pub fn vacate(&mut self) -> Option<Checkout> {
+        self.checkout.take()
     }
 
     /// The number of the call.
@@ -308,14 +355,13 @@ impl Drop for Call {
             return;
         }
         self.link.cancel(self.number);
-        if let Some(turn) = self.place.take().and_then(|place| place.into_turn())
+        if let Some(mut checkout) = self.checkout.take()
             && let Ok(runtime) = Handle::try_current()
         {
-            let answered = Arc::clone(&self.link).wait_until_answered(self.number);
-            runtime.spawn(async move {
-                let _ = timeout(CANCELLED_TURN_MAX, answered).await;
-                drop(turn);
-            });
+            if !checkout.is_exclusive {
+                checkout.lender.give_back(checkout.instance.take(), None);
+            }
+            runtime.spawn(checkout.settle(Arc::clone(&self.link).wait_until_answered(self.number)));
         }
     }
 }

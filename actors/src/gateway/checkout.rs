@@ -2,146 +2,226 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Weak},
 };
 
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 
 use super::{
-    call::{Link, Occupied},
-    pool::{Affinity, Pool, PoolKind, PoolOrder, Rest, Wanted},
-    turns::{CallerId, Turn, Turns},
+    call::{Checkout, Lender, Link},
+    pool::{Affinity, Pool, PoolMode, PoolOrder, Rest, Wanted},
+    profile::Profile,
+    turns::{CallerId, Lane, TooManyWait, Turns, WAITING_LEN_MAX},
 };
 use crate::clock::mono_ms;
 use crate::locked::Locked;
 
-/// The instances of one backend that are lent to calls.
+/// The instances of one backend, and the calls that wait for one.
 pub struct Checkouts {
-    pool: Locked<Pool>,
-    /// Where an instance runs one call, as many turns as instances, so that each call with a turn gets one.
-    turns: Arc<Turns>,
-    /// Counts the changes of the pool.
-    changed: watch::Sender<u64>,
-    /// Calls that wait for a turn or an instance.
-    waiting: AtomicUsize,
+    state: Locked<State>,
     /// Tells the actor of the backend what the pool needs.
     order: Box<dyn Fn(PoolOrder) + Send + Sync>,
+    this: Weak<Self>,
 }
 
-/// An instance that is lent to a call. Dropping it after the call gives it back.
-pub struct Checkout {
-    checkouts: Arc<Checkouts>,
-    id: u64,
-    link: Arc<dyn Link>,
-    // Given to the next call after the instance was given back.
-    turn: Option<Turn>,
+struct State {
+    pool: Pool,
+    /// The turns of each [`Lane`], and the calls that wait for one.
+    lanes: [Turns<Waiting>; 2],
+    /// The calls whose turn has come and that wait for an instance.
+    called: Vec<Waiting>,
 }
 
-/// Why a call gets no instance.
-#[derive(Debug, PartialEq, Eq)]
+/// A call that waits.
+struct Waiting {
+    affinity: Affinity,
+    /// Whose call it is, as an instance that learns something of its caller knows it.
+    learner: Arc<str>,
+    /// It lacks its turn while it waits for room that only the calls of other owners can make.
+    has_turn: bool,
+    give: oneshot::Sender<Given>,
+}
+
+type Given = Result<(Checkout, Arc<dyn Link>), Rest>;
+
+/// Why a call that has waited gets no instance.
+#[derive(Debug)]
 pub enum NotLent {
-    TooManyWait,
     /// An instance for its caller could not be started.
     Resting(Rest),
-    /// The backend does not run.
-    NotRunning,
+    /// The instance has been taken back.
+    Gone,
 }
 
-/// What a call occupies in its backend until it ends.
-#[derive(Debug)]
-pub enum Place {
-    /// A part of the main instance.
-    Turn(Turn),
-    /// An instance of the pool.
-    Checkout(Checkout),
+/// What follows from a change.
+enum Effect {
+    Order(PoolOrder),
+    Give(Waiting, Result<(u64, Arc<dyn Link>), Rest>),
 }
 
-impl Occupied for Place {
-    fn into_turn(self: Box<Self>) -> Option<Turn> {
-        match *self {
-            Self::Turn(turn) => Some(turn),
-            Self::Checkout(mut checkout) => checkout.turn.take(),
+impl State {
+    fn lane(&mut self, lane: Lane) -> &mut Turns<Waiting> {
+        &mut self.lanes[lane as usize]
+    }
+
+    /// Lets as many calls run at once where an instance runs several.
+    fn limit(&mut self, concurrency: usize) {
+        let mode = self.pool.mode.unwrap_or(PoolMode::SHARED);
+        for lane in [Lane::Shared, Lane::Lent] {
+            self.lane(lane).set_limit(mode.turns(lane, concurrency));
         }
+    }
+
+    /// Gives calls their turns, and lends instances to those that have one.
+    fn serve(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        let mut at = 0;
+        loop {
+            if at == self.called.len() {
+                let Some(next) = self.lanes.iter_mut().find_map(Turns::call_up) else {
+                    return;
+                };
+                self.pool.enter(next.affinity.clone(), Arc::clone(&next.learner));
+                self.called.push(Waiting { has_turn: true, ..next });
+            }
+            let waiting = &mut self.called[at];
+            let turns = &mut self.lanes[waiting.affinity.lane() as usize];
+            waiting.has_turn = waiting.has_turn || turns.try_take();
+            if !waiting.has_turn {
+                at += 1;
+                continue;
+            }
+            let given = match self.pool.want(&waiting.affinity, &waiting.learner, now_ms) {
+                Wanted::Lent(id, link) => Ok((id, link)),
+                Wanted::Resting(rest) => {
+                    turns.give_back();
+                    Err(rest)
+                }
+                Wanted::Wait { orders, keeps_turn } => {
+                    effects.extend(orders.into_iter().map(Effect::Order));
+                    if !keeps_turn {
+                        waiting.has_turn = false;
+                        turns.give_back();
+                    }
+                    at += 1;
+                    continue;
+                }
+            };
+            effects.push(Effect::Give(self.take_called(at), given));
+        }
+    }
+
+    fn take_called(&mut self, at: usize) -> Waiting {
+        let waiting = self.called.remove(at);
+        self.pool.leave(&waiting.affinity, &waiting.learner);
+        waiting
+    }
+
+    /// Forgets the calls that have given up.
+    fn drop_abandoned(&mut self) {
+        for lane in &mut self.lanes {
+            lane.retain(|waiting| !waiting.give.is_closed());
+        }
+        while let Some(at) = self.called.iter().position(|waiting| waiting.give.is_closed()) {
+            let waiting = self.take_called(at);
+            if waiting.has_turn {
+                self.lane(waiting.affinity.lane()).give_back();
+            }
+        }
+    }
+
+    /// Calls that wait for an instance of their own.
+    fn own_len(&self) -> usize {
+        let own = |call: &&Waiting| call.affinity.lane() == Lane::Lent;
+        self.called.iter().filter(own).count()
     }
 }
 
 impl Checkouts {
     /// A closed pool. `order` tells the actor of the backend what it needs.
-    pub(super) fn new(order: impl Fn(PoolOrder) + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self {
-            pool: Locked::default(),
-            turns: Turns::new(1),
-            changed: watch::Sender::default(),
-            waiting: AtomicUsize::new(0),
+    pub(super) fn new(concurrency: usize, order: impl Fn(PoolOrder) + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            state: Locked::new(State {
+                pool: Pool::default(),
+                lanes: [concurrency, 1].map(Turns::new),
+                called: Vec::new(),
+            }),
             order: Box::new(order),
+            this: Weak::clone(this),
         })
     }
 
-    /// Changes the pool, and wakes the calls that wait for it.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Pool, u64) -> T) -> T {
-        let changed = change(&mut self.pool.lock(), mono_ms());
-        self.changed.send_modify(|count| *count += 1);
+    /// Changes something, serves the calls that wait for it, and does what follows once the lock is free.
+    fn with<T>(&self, change: impl FnOnce(&mut State, u64, &mut Vec<Effect>) -> T) -> T {
+        let (mut effects, now_ms) = (Vec::new(), mono_ms());
+        let mut state = self.state.lock();
+        let changed = change(&mut state, now_ms, &mut effects);
+        state.serve(now_ms, &mut effects);
+        drop(state);
+        for effect in effects {
+            match effect {
+                Effect::Order(order) => (self.order)(order),
+                Effect::Give(Waiting { affinity, give, .. }, given) => {
+                    let Some(lender) = self.this.upgrade() else { continue };
+                    // What a call does not take that has given up is given back.
+                    drop(give.send(given.map(|(id, link)| (checkout(lender, id, &affinity), link))));
+                }
+            }
+        }
         changed
     }
 
-    /// Opens a pool of this kind. `main` is the link of the main instance, and `concurrency` the number of calls that run at
-    /// once where an instance runs several.
-    pub(super) fn open(&self, kind: PoolKind, main: &Arc<dyn Link>, concurrency: usize) {
-        self.change(|pool, now_ms| {
-            pool.open(kind);
-            if kind == PoolKind::Only {
-                pool.add_only(Arc::clone(main), now_ms);
-            }
-        });
-        match kind {
-            PoolKind::Closed => {}
-            PoolKind::Only => self.turns.set_limit(1),
-            PoolKind::Profiles(size)
-            | PoolKind::Owners {
-                size, one_call: true, ..
-            } => self.turns.set_limit(size),
-            PoolKind::Owners { one_call: false, .. } => self.turns.set_limit(concurrency),
-        }
+    /// Changes the pool, and serves the calls that wait for it.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Pool, u64) -> T) -> T {
+        self.with(|state, now_ms, _| change(&mut state.pool, now_ms))
     }
 
-    /// Closes the pool: calls that wait learn that the backend does not run.
-    pub(super) fn close(&self) {
-        self.change(|pool, _| pool.open(PoolKind::Closed));
+    /// Looks at the pool.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Pool) -> T) -> T {
+        look(&self.state.lock().pool)
     }
 
-    /// The link of an instance whose cancelled call may still run.
-    pub(super) fn settling(&self, id: u64) -> Option<Arc<dyn Link>> {
-        self.pool.lock().settling(id)
+    /// Lends instances in this mode from now on, with this main one. Starts one for callers of the profile `first`, if it can:
+    /// before calls take its place. `concurrency` is the number of calls that run at once where an instance runs several.
+    pub(super) fn open(
+        &self,
+        mode: PoolMode,
+        main: Arc<dyn Link>,
+        first: Profile,
+        concurrency: usize,
+    ) -> Option<PoolOrder> {
+        self.with(|state, now_ms, _| {
+            state.pool.open(mode, main, now_ms);
+            state.limit(concurrency);
+            state.pool.start_first(mode.of_project(first), now_ms)
+        })
     }
 
-    /// For whom the instance of this id is, if the pool has it.
-    pub(super) fn affinity_of(&self, id: u64) -> Option<Affinity> {
-        self.pool.lock().affinity_of(id)
-    }
-
-    /// Calls that wait for an instance.
+    /// Calls that wait for their turn or for an instance of their own. One whose turn has come and that waits for the backend is not
+    /// among them.
     pub(super) fn waiting_len(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        let state = self.state.lock();
+        state.own_len() + state.lanes.iter().map(|lane| lane.counts().1).sum::<usize>()
+    }
+
+    /// Turns that are taken in a lane.
+    #[cfg(test)]
+    pub fn taken(&self, lane: Lane) -> usize {
+        self.state.lock().lane(lane).counts().0
     }
 
     /// Lets as many calls run at once where an instance runs several.
     pub(super) fn set_concurrency(&self, concurrency: usize) {
-        if self.pool.lock().runs_several() {
-            self.turns.set_limit(concurrency);
-        }
+        self.with(|state, _, _| state.limit(concurrency));
     }
 
     /// Whether the instance that an affinity would be lent has the link of this number.
     pub fn has_link(&self, affinity: &Affinity, number: u64) -> bool {
-        self.pool.lock().has_link(affinity, number)
+        self.look(|pool| pool.has_link(affinity, number))
     }
 
     /// Starts the first instance for this affinity, if there is room for it.
     pub fn start_first(&self, affinity: Affinity) {
-        let order = self.pool.lock().start_first(affinity, mono_ms());
+        let order = self.change(|pool, now_ms| pool.start_first(affinity, now_ms));
         if let Some(order) = order {
             (self.order)(order);
         }
@@ -149,112 +229,253 @@ impl Checkouts {
 
     /// Whether an instance for this affinity is being started.
     pub fn is_starting(&self, affinity: &Affinity) -> bool {
-        self.pool.lock().is_starting(affinity)
+        self.look(|pool| pool.is_starting(affinity))
     }
 
-    /// Lends an instance for this affinity to a caller, `learner`, of whom the instance may learn something. Waits for one,
-    /// behind the earlier calls of the same caller, as long as there is room for the instance.
+    /// Lends an instance to a call of `learner`, of whom the instance may learn something, if that needs no wait.
+    pub fn try_lend(self: &Arc<Self>, affinity: &Affinity, learner: &Arc<str>) -> Option<(Checkout, Arc<dyn Link>)> {
+        let (lane, mut state) = (affinity.lane(), self.state.lock());
+        if !state.lane(lane).try_take() {
+            return None;
+        }
+        // One that has ended refuses the call, which then waits.
+        let lent = state.pool.lend(affinity, learner, |_| true);
+        if lent.is_none() {
+            state.lane(lane).give_back();
+        }
+        drop(state);
+        let (id, link) = lent?;
+        Some((checkout(Arc::clone(self), id, affinity), link))
+    }
+
+    /// Lets a call wait for an instance, behind the earlier calls of the same caller.
+    ///
+    /// # Errors
+    /// [`TooManyWait`].
+    pub fn wait(
+        self: &Arc<Self>,
+        caller: CallerId,
+        affinity: Affinity,
+        learner: &Arc<str>,
+    ) -> Result<Queued, TooManyWait> {
+        let (give, given) = oneshot::channel();
+        let waiting = Waiting {
+            affinity: affinity.clone(),
+            learner: Arc::clone(learner),
+            has_turn: false,
+            give,
+        };
+        self.with(|state, _, _| match state.own_len() {
+            WAITING_LEN_MAX.. => Err(TooManyWait),
+            _ => state.lane(affinity.lane()).wait(caller, waiting),
+        })?;
+        Ok(Queued {
+            checkouts: Arc::clone(self),
+            affinity,
+            given: Some(given),
+        })
+    }
+}
+
+fn checkout(checkouts: Arc<Checkouts>, id: u64, affinity: &Affinity) -> Checkout {
+    Checkout::new(checkouts, id, affinity.lane(), affinity.runs_one_call())
+}
+
+impl Lender for Checkouts {
+    fn give_back(&self, instance: Option<u64>, turn: Option<Lane>) {
+        self.with(|state, now_ms, _| {
+            if let Some(id) = instance {
+                state.pool.give_back(id, now_ms);
+            }
+            if let Some(lane) = turn {
+                state.lane(lane).give_back();
+            }
+        });
+    }
+
+    fn end(&self, instance: u64) {
+        self.with(|state, _, effects| effects.extend(state.pool.end(instance).map(Effect::Order)));
+    }
+}
+
+impl fmt::Debug for Checkouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkouts").finish_non_exhaustive()
+    }
+}
+
+/// A call that waits for an instance, until this is dropped.
+pub struct Queued {
+    checkouts: Arc<Checkouts>,
+    /// For whom the instance is.
+    pub affinity: Affinity,
+    /// `None` once the call has waited long enough.
+    given: Option<oneshot::Receiver<Given>>,
+}
+
+impl Queued {
+    /// Waits for the instance. After that nothing else is lent.
     ///
     /// # Errors
     /// [`NotLent`].
-    pub async fn lend(
-        self: &Arc<Self>,
-        caller: CallerId,
-        affinity: &Affinity,
-        learner: &Arc<str>,
-    ) -> Result<Checkout, NotLent> {
-        // A call without a turn keeps no instance from those with one.
-        let _counted = Counted::new(&self.waiting);
-        let mut turn = Some(self.take_turn(caller).await?);
-        let _waiting = Waiting::enter(self, affinity, learner).ok_or(NotLent::TooManyWait)?;
-        let mut changes = self.changed.subscribe();
-        loop {
-            let has_turn = match turn.take() {
-                Some(turn) => turn,
-                None => self.take_turn(caller).await?,
-            };
-            changes.borrow_and_update();
-            let wanted = self.pool.lock().want(affinity, learner, mono_ms());
-            match wanted {
-                Wanted::Lent(id, link) => {
-                    let checkouts = Arc::clone(self);
-                    return Ok(Checkout {
-                        checkouts,
-                        id,
-                        link,
-                        turn: Some(has_turn),
-                    });
-                }
-                Wanted::Resting(rest) => return Err(NotLent::Resting(rest)),
-                Wanted::Closed => return Err(NotLent::NotRunning),
-                Wanted::Wait { orders, keeps_turn } => {
-                    for order in orders {
-                        (self.order)(order);
-                    }
-                    turn = keeps_turn.then_some(has_turn);
-                }
-            }
-            changes.changed().await.map_err(|_| NotLent::NotRunning)?;
-        }
-    }
-
-    async fn take_turn(&self, caller: CallerId) -> Result<Turn, NotLent> {
-        let turn = self.turns.take(caller).map_err(|_| NotLent::TooManyWait)?;
-        turn.await.map_err(|_| NotLent::NotRunning)
+    pub async fn lent(&mut self) -> Result<(Checkout, Arc<dyn Link>), NotLent> {
+        let given = self.given.as_mut().ok_or(NotLent::Gone)?.await;
+        self.given = None;
+        let (checkout, link) = given.map_err(|_| NotLent::Gone)?.map_err(NotLent::Resting)?;
+        // It may have been replaced until this task ran.
+        let is_lent = self.checkouts.look(|pool| pool.has(checkout.instance()));
+        is_lent.then_some((checkout, link)).ok_or(NotLent::Gone)
     }
 }
 
-/// A call that waits for an instance, until it is dropped.
-struct Waiting<'a>(&'a Checkouts, &'a Affinity, &'a Arc<str>);
-
-impl<'a> Waiting<'a> {
-    fn enter(checkouts: &'a Checkouts, affinity: &'a Affinity, learner: &'a Arc<str>) -> Option<Self> {
-        let enters = checkouts.pool.lock().enter(affinity.clone(), Arc::clone(learner));
-        enters.then_some(Self(checkouts, affinity, learner))
-    }
-}
-
-impl Drop for Waiting<'_> {
+impl Drop for Queued {
     /// What waited for this call may make room for another one.
     fn drop(&mut self) {
-        self.0.change(|pool, _| pool.leave(self.1, self.2));
-    }
-}
-
-/// Counts a call until it is dropped.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl<'a> Counted<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Checkout {
-    /// Takes the call.
-    pub fn link(&self) -> &Arc<dyn Link> {
-        &self.link
-    }
-}
-
-impl Drop for Checkout {
-    fn drop(&mut self) {
-        let order = self.checkouts.change(|pool, now_ms| pool.give_back(self.id, now_ms));
-        if let Some(order) = order {
-            (self.checkouts.order)(order);
+        if let Some(mut given) = self.given.take() {
+            given.close();
+            self.checkouts.with(|state, _, _| state.drop_abandoned());
         }
     }
 }
 
-impl fmt::Debug for Checkout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checkout").field("id", &self.id).finish_non_exhaustive()
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::{
+        gateway::{CallEnd, CallPurpose, FrameLink},
+        model::Sharing,
+    };
+
+    fn learner() -> Arc<str> {
+        "learner".into()
+    }
+
+    fn checkouts(concurrency: usize) -> Arc<Checkouts> {
+        Checkouts::new(concurrency, |_| {})
+    }
+
+    fn open(checkouts: &Arc<Checkouts>, mode: PoolMode, concurrency: usize) -> Arc<FrameLink> {
+        let link = FrameLink::new();
+        checkouts.open(mode, Arc::clone(&link) as Arc<dyn Link>, Profile::ALL, concurrency);
+        link
+    }
+
+    fn waits(checkouts: &Arc<Checkouts>, caller: CallerId) -> Queued {
+        checkouts.wait(caller, Affinity::EVERYONE, &learner()).unwrap()
+    }
+
+    fn lent(queued: &mut Queued) -> Option<Checkout> {
+        Some(queued.lent().now_or_never()?.unwrap().0)
+    }
+
+    #[test]
+    fn calls_that_wait_for_the_start_are_served_once_it_is_over() {
+        let checkouts = checkouts(2);
+        assert!(checkouts.try_lend(&Affinity::EVERYONE, &learner()).is_none());
+        let [mut first, mut second, mut third] = [1, 1, 2].map(|caller| waits(&checkouts, caller));
+        assert_eq!(checkouts.waiting_len(), 1, "two have their turn");
+        open(&checkouts, PoolMode::SHARED, 2);
+        let [first, third] = [&mut first, &mut third].map(lent);
+        assert!(first.is_some() && third.is_none());
+        let second = lent(&mut second).unwrap();
+        assert!(
+            checkouts.try_lend(&Affinity::EVERYONE, &learner()).is_none(),
+            "no turn is free"
+        );
+        drop((first, second));
+        assert!(checkouts.try_lend(&Affinity::EVERYONE, &learner()).is_some());
+    }
+
+    #[test]
+    fn an_instance_that_a_call_does_not_take_goes_to_the_next_one() {
+        let checkouts = checkouts(1);
+        open(&checkouts, PoolMode::SHARED, 1);
+        let running = checkouts.try_lend(&Affinity::EVERYONE, &learner());
+        let [given_up, first, mut second] = [1, 1, 2].map(|caller| waits(&checkouts, caller));
+        drop(given_up);
+        drop(running);
+        assert!(lent(&mut second).is_none(), "it is lent to the first");
+        drop(first);
+        assert!(lent(&mut second).is_some());
+        assert_eq!((checkouts.taken(Lane::Shared), checkouts.waiting_len()), (0, 0));
+    }
+
+    #[test]
+    fn turns_outlast_the_instance_and_a_lent_one_that_was_replaced_is_not_used() {
+        let checkouts = checkouts(1);
+        open(&checkouts, PoolMode::SHARED, 1);
+        let old = checkouts.try_lend(&Affinity::EVERYONE, &learner()).unwrap();
+        let mut waiting = waits(&checkouts, 1);
+        checkouts.change(|pool, _| pool.close());
+        open(&checkouts, PoolMode::SHARED, 1);
+        assert!(lent(&mut waiting).is_none(), "the call of the one before has the turn");
+        drop(old);
+        open(&checkouts, PoolMode::SHARED, 1);
+        assert!(matches!(waiting.lent().now_or_never(), Some(Err(NotLent::Gone))));
+        assert!(checkouts.try_lend(&Affinity::EVERYONE, &learner()).is_some());
+    }
+
+    #[test]
+    fn a_call_that_has_to_look_again_is_not_served() {
+        let checkouts = checkouts(64);
+        let mut waiting = waits(&checkouts, 1);
+        let mode = PoolMode::new(Sharing::Project, true, 0);
+        open(&checkouts, mode, 64);
+        assert!(lent(&mut waiting).is_none());
+        let affinity = mode.affinity(Profile::ALL, true, |_| learner());
+        let [mut first, mut second] =
+            [1, 2].map(|caller| checkouts.wait(caller, affinity.clone(), &learner()).unwrap());
+        let running = lent(&mut first).unwrap();
+        assert!(lent(&mut second).is_none(), "it runs one call at a time");
+        assert_eq!(checkouts.waiting_len(), 1);
+        drop(running);
+        assert!(lent(&mut second).is_some());
+    }
+
+    #[tokio::test]
+    async fn an_instance_with_a_cancelled_call_is_lent_after_its_late_answer() {
+        let (checkouts, mode) = (checkouts(64), PoolMode::new(Sharing::Project, true, 0));
+        let link = open(&checkouts, mode, 64);
+        let affinity = mode.affinity(Profile::ALL, true, |_| learner());
+        let (checkout, _) = checkouts.try_lend(&affinity, &learner()).unwrap();
+        let call = Arc::clone(&link).open(CallPurpose::Caller, &mut |_, _| {}).unwrap();
+        let number = call.number();
+        drop(call.with_checkout(checkout));
+        let mut waiting = checkouts.wait(1, affinity.clone(), &learner()).unwrap();
+        tokio::task::yield_now().await;
+        assert!(lent(&mut waiting).is_none());
+        link.end(number, CallEnd::NotSent);
+        let (checkout, _) = waiting.lent().await.unwrap();
+        drop(checkout);
+        assert_eq!(checkouts.taken(Lane::Lent), 0);
+    }
+
+    #[test]
+    fn no_waiting_call_is_lent_an_instance_that_has_ended() {
+        let checkouts = checkouts(64);
+        let link = open(&checkouts, PoolMode::SHARED, 64);
+        link.close(&Arc::default());
+        let mut waiting = waits(&checkouts, 1);
+        assert!(lent(&mut waiting).is_none());
+        checkouts.change(|pool, _| pool.close());
+        open(&checkouts, PoolMode::SHARED, 64);
+        assert!(lent(&mut waiting).is_some());
+    }
+
+    #[test]
+    fn the_calls_that_have_their_turn_and_wait_are_bounded() {
+        let checkouts = checkouts(usize::MAX);
+        let mode = PoolMode::new(Sharing::Key, false, 1);
+        open(&checkouts, mode, usize::MAX);
+        let wait = |caller: usize| {
+            let affinity = mode.affinity(Profile::NONE, false, |_| learner());
+            checkouts.wait(caller as CallerId, affinity, &learner())
+        };
+        let all: Vec<_> = (0..WAITING_LEN_MAX).map(|caller| wait(caller).unwrap()).collect();
+        assert_eq!(wait(1).err(), Some(TooManyWait));
+        drop(all);
+        assert_eq!((checkouts.taken(Lane::Lent), checkouts.waiting_len()), (0, 0));
     }
 }

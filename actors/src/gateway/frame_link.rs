@@ -495,14 +495,6 @@ impl Link for FrameLink {
         Box::pin(async move { until(&self.idle, || self.state.lock().callers == 0).await })
     }
 
-    fn owes_answer(&self) -> bool {
-        !self.state.lock().cancelled.is_empty()
-    }
-
-    fn wait_until_settled(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move { until(&self.settled, || !self.owes_answer()).await })
-    }
-
     fn wait_until_answered(self: Arc<Self>, number: CallNumber) -> BoxFuture<'static, ()> {
         let is_answered = move |state: &State| state.cancelled.iter().all(|(cancelled, _)| *cancelled != number);
         Box::pin(async move { until(&self.settled, || is_answered(&self.state.lock())).await })

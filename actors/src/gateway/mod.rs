@@ -4,11 +4,11 @@
 //! Gateway                    makes the routing table, and keeps the backends as the configuration has them
 //! └─ Backend × n             starts an instance, ends it, and starts it again
 //!    └─ instance             no actor: a process or a connection, which the program brings
-//!       (+ a pool of them     for callers that do not share the main one)
+//!       (+ others             for callers that do not share the main one)
 //! ```
 //!
-//! A call passes no actor. Its caller looks its name up in the [`RoutingTable`], takes a turn ([`Turns`]) and writes its request into
-//! the [`Link`] of the running instance; the answer comes back by the number of the call ([`Call`]).
+//! A call passes no actor. Its caller looks its name up in the [`RoutingTable`], is lent an instance ([`Checkout`]) and writes its
+//! request into the [`Link`] of that; the answer comes back by the number of the call ([`Call`]).
 //!
 //! # Invariants
 //!
@@ -59,8 +59,8 @@ pub use actor::{Gateway, GatewayHandle, GatewaySettings};
 pub use added::BackendTables;
 pub use addresses::{offered_uri, scheme_of};
 pub use asked_urls::AskedUrls;
-pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link};
-pub use checkout::{Checkout, Checkouts, NotLent, Place};
+pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, Checkout, InputRequest, Link};
+pub use checkout::{Checkouts, NotLent, Queued};
 pub use counters::{BackendCounters, CallStatus, Counts, Direction, StartReason};
 pub use frame_link::{Belongs, FIRST_PING, FrameLink, SET_LOG_LEVEL};
 pub use launch::{
@@ -74,11 +74,11 @@ pub use log::{BackendLog, LogLine};
 pub use names::{Naming, Prefix};
 pub use open_calls::{CallEntry, CallOrigin, CallStage, EndedByOperator, OpenCalls};
 pub use parked::{ParkedCall, ParkedCalls};
-pub use pool::{Affinity, PoolKind, Rest};
+pub use pool::{Affinity, PoolMode, Rest};
 pub use profile::Profile;
 pub use routing_table::{BACKEND_META, RoutingTable};
 pub use shared::{AllRevisions, BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
 pub use subscribed::{SubscribedResources, Subscription, Subscriptions};
 pub use subscribed_owners::{Subscribed, SubscribedOwners};
 pub use subscribed_tasks::{SubscribedTasks, TaskSubscription};
-pub use turns::{CallerId, TooManyWait, Turn, Turns};
+pub use turns::{CallerId, Lane, TooManyWait};

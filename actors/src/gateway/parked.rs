@@ -52,8 +52,8 @@ impl ParkedCalls {
     /// Frees what a call occupies whose instance has ended. It waits for its caller, who gets an error.
     pub fn vacate(&self, id: Uuid) {
         // Dropped once the lock is free: another call gets it.
-        let place = self.0.lock().get_mut(&id).and_then(|parked| parked.call.vacate());
-        drop(place);
+        let checkout = self.0.lock().get_mut(&id).and_then(|parked| parked.call.vacate());
+        drop(checkout);
     }
 
     /// Takes a call out.
@@ -73,11 +73,14 @@ impl ParkedCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::{CallOrigin, CallPurpose, FrameLink, Link, OpenCalls, Place, Turns};
+    use crate::gateway::{
+        Affinity, CallOrigin, CallPurpose, Checkouts, FrameLink, Lane, Link, OpenCalls, PoolMode, Profile,
+    };
 
     #[test]
     fn a_parked_call_is_taken_once_and_their_number_is_bounded() {
-        let (link, turns, parked) = (FrameLink::new(), Turns::new(100), ParkedCalls::default());
+        let (link, checkouts, parked) = (FrameLink::new(), Checkouts::new(100, |_| {}), ParkedCalls::default());
+        checkouts.open(PoolMode::SHARED, Arc::clone(&link) as Arc<dyn Link>, Profile::ALL, 100);
         let open_calls = Arc::<OpenCalls>::default();
         let origin = || CallOrigin {
             caller: "anonymous".into(),
@@ -88,18 +91,18 @@ mod tests {
             call: Arc::clone(&link)
                 .open(CallPurpose::Caller, &mut |_, _| {})
                 .unwrap()
-                .in_place(Place::Turn(turns.try_take().unwrap())),
+                .with_checkout(checkouts.try_lend(&Affinity::EVERYONE, &"a".into()).unwrap().0),
             questions: Vec::new(),
             entry: open_calls.begin(origin(), 0),
         };
         let ids: Vec<_> = (0..PARKED_MAX).map(|_| parked.park(call()).unwrap()).collect();
         assert!(parked.park(call()).is_err());
-        assert_eq!((link.in_flight(), turns.counts()), (64, (64, 0)));
+        assert_eq!((link.in_flight(), checkouts.taken(Lane::Shared)), (64, 64));
         assert!(parked.take(ids[0]).is_some());
         assert!(parked.take(ids[0]).is_none());
         assert_eq!(
-            (link.in_flight(), turns.counts()),
-            (63, (63, 0)),
+            (link.in_flight(), checkouts.taken(Lane::Shared)),
+            (63, 63),
             "it ends with its caller"
         );
         let entry = open_calls.all().remove(0);

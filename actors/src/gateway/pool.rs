@@ -1,10 +1,11 @@
-//! The instances of a backend that not all calls share. Those of a legacy one that may ask run one call at a time, because its
-//! questions do not say which call they belong to, and each got the capabilities of its callers. Those of one that is not
-//! shared by the whole project run the calls of one owner.
+//! The instances of a backend that are lent to calls. Each serves one affinity. The main one serves everyone: all calls that need
+//! no other. Those of a legacy backend that may ask run one call at a time, because its questions do not say which call they
+//! belong to, and each got the capabilities of its callers. Those of one that is not shared by the whole project run the calls
+//! of one owner.
 
 use std::sync::Arc;
 
-use super::{call::Link, profile::Profile};
+use super::{call::Link, profile::Profile, turns::Lane};
 use crate::model::Sharing;
 
 /// How long an affinity rests after an instance for it could not be started.
@@ -12,59 +13,108 @@ const REST_MS: u64 = 5_000;
 /// Audiences that rest at the same time. Beyond them the one that rests for the longest time is tried again earlier.
 const RESTS_LEN_MAX: usize = 64;
 
-/// Calls that wait for an instance. Those of a pool whose instances run one call have turns, of which there are fewer.
-const WAITING_LEN_MAX: usize = 1_024;
-
-/// Which instances a pool has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PoolKind {
-    /// None: the backend does not run, or calls need none.
-    #[default]
-    Closed,
-    /// Only the main instance, which got all capabilities and serves all callers.
-    Only,
-    /// At most this many in addition to the main one, each for one profile and one call at a time.
-    Profiles(usize),
-    /// At most this many in addition to the main one, each for one owner. The main one serves no caller.
-    Owners {
-        size: usize,
-        /// An instance runs one call at a time.
-        one_call: bool,
-        /// Who the owners are.
-        sharing: Sharing,
-    },
+/// How the instances of a backend are lent to calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolMode {
+    /// Who shares an instance.
+    pub sharing: Sharing,
+    /// An instance that may ask runs one call at a time, for callers with the same capabilities.
+    one_call: bool,
+    /// The most instances in addition to the main one.
+    others: usize,
 }
 
 /// Whom an instance serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity {
+    /// How the instances of its backend are lent.
+    pub mode: PoolMode,
     /// What its callers can be asked for.
     pub profile: Profile,
     /// The key, session or connection that it belongs to; `None` for the whole project.
     pub owner: Option<Arc<str>>,
 }
 
-impl From<Profile> for Affinity {
-    fn from(profile: Profile) -> Self {
-        Self { profile, owner: None }
+impl PoolMode {
+    /// The main instance takes all calls.
+    pub const SHARED: Self = Self {
+        sharing: Sharing::Project,
+        one_call: false,
+        others: 0,
+    };
+
+    /// That of a backend. One that the whole project shares needs no instance but the main one, unless its instances run one
+    /// call at a time.
+    pub fn new(sharing: Sharing, one_call: bool, others: usize) -> Self {
+        if sharing == Sharing::Project && !one_call {
+            return Self::SHARED;
+        }
+        Self {
+            sharing,
+            one_call,
+            others,
+        }
+    }
+
+    /// The affinity of an instance for callers of this profile in the whole project.
+    pub const fn of_project(self, profile: Profile) -> Affinity {
+        Affinity {
+            mode: self,
+            profile,
+            owner: None,
+        }
+    }
+
+    /// For whom the instance is that takes a call. `profile` is what its caller can be asked for, `may_ask` whether such a call
+    /// asks, and `owner` says to whom the instance belongs.
+    pub fn affinity(self, profile: Profile, may_ask: bool, owner: impl FnOnce(Sharing) -> Arc<str>) -> Affinity {
+        let is_owned = self.sharing != Sharing::Project;
+        let has_profile = self.one_call && (is_owned || (may_ask && self.others > 0));
+        Affinity {
+            owner: is_owned.then(|| owner(self.sharing)),
+            ..self.of_project(if has_profile { profile } else { Profile::NONE })
+        }
+    }
+
+    /// Calls that run at once in a lane, if `concurrency` is the most where an instance runs several.
+    pub fn turns(self, lane: Lane, concurrency: usize) -> usize {
+        match lane {
+            Lane::Lent if self.one_call => self.others,
+            Lane::Lent | Lane::Shared => concurrency,
+        }
     }
 }
 
-impl PoolKind {
-    /// The most instances in addition to the main one, and whether each runs one call at a time; `None` if there are none.
-    fn bounds(self) -> Option<(usize, bool)> {
-        match self {
-            Self::Closed | Self::Only => None,
-            Self::Profiles(size) => Some((size, true)),
-            Self::Owners { size, one_call, .. } => Some((size, one_call)),
+impl Affinity {
+    /// That of the main instance which takes all calls, and of calls that cannot know yet which instance they need.
+    pub const EVERYONE: Self = PoolMode::SHARED.of_project(Profile::NONE);
+
+    /// Whether it is that of the main instance, which has no owner and got no capabilities, or all where it is the only one.
+    fn is_everyone(&self) -> bool {
+        self.owner.is_none() && self.profile == Profile::NONE
+    }
+
+    /// The lane of the calls that such an instance runs.
+    pub fn lane(&self) -> Lane {
+        let is_only = self.mode.one_call && self.mode.others == 0;
+        if self.is_everyone() && !is_only {
+            Lane::Shared
+        } else {
+            Lane::Lent
         }
+    }
+
+    /// Whether such an instance runs one call at a time.
+    pub fn runs_one_call(&self) -> bool {
+        self.mode.one_call && self.lane() == Lane::Lent
     }
 }
 
 /// The instances, in the order of their last use.
 #[derive(Debug, Default)]
 pub struct Pool {
-    kind: PoolKind,
+    /// `None` while the backend does not run.
+    pub mode: Option<PoolMode>,
     instances: Vec<Pooled>,
     /// For whom calls wait, and whose calls they are.
     waiting: Vec<(Affinity, Arc<str>)>,
@@ -78,32 +128,24 @@ struct Pooled {
     affinity: Affinity,
     /// Whose call used it last. Once it has learnt something of that caller, it serves no other one.
     last_caller: Option<Arc<str>>,
-    state: PooledState,
+    /// `None` while it starts.
+    link: Option<Arc<dyn Link>>,
+    /// Calls to which it is lent.
+    calls: usize,
+    /// When the last of them ended, or when it became ready.
+    since_ms: u64,
 }
 
 impl Pooled {
     /// The caller of whom it has learnt something.
     fn bound_to(&self) -> Option<&Arc<str>> {
-        let has_learnt = match &self.state {
-            PooledState::Ready { link, .. } | PooledState::Settling(link) => link.has_learnt(),
-            PooledState::Starting => false,
-        };
-        self.last_caller.as_ref().filter(|_| has_learnt)
+        let has_learnt = |_: &&_| self.link.as_ref().is_some_and(|link| link.has_learnt());
+        self.last_caller.as_ref().filter(has_learnt)
     }
-}
 
-#[derive(Debug)]
-enum PooledState {
-    Starting,
-    Ready {
-        link: Arc<dyn Link>,
-        /// Calls to which it is lent.
-        calls: usize,
-        /// When the last of them ended, or when it became ready.
-        since_ms: u64,
-    },
-    /// Its last call was cancelled, and may still run.
-    Settling(Arc<dyn Link>),
+    fn is_unused(&self) -> bool {
+        self.link.is_some() && self.calls == 0
+    }
 }
 
 /// An instance could not be started.
@@ -126,8 +168,6 @@ pub enum Wanted {
         keeps_turn: bool,
     },
     Resting(Rest),
-    /// The backend does not run.
-    Closed,
 }
 
 /// What the actor of the backend does for the pool.
@@ -137,59 +177,38 @@ pub enum PoolOrder {
     Start { id: u64 },
     /// End an instance.
     End { id: u64 },
-    /// Wait until the cancelled call of an instance has ended.
-    Settle { id: u64 },
-}
-
-impl PooledState {
-    fn ready(link: Arc<dyn Link>, since_ms: u64) -> Self {
-        Self::Ready {
-            link,
-            calls: 0,
-            since_ms,
-        }
-    }
-
-    fn is_unused(&self) -> bool {
-        matches!(self, Self::Ready { calls: 0, .. })
-    }
+    /// Start the backend again: its main instance does not end a cancelled call.
+    Restart { id: u64 },
 }
 
 impl PoolOrder {
     /// The instance that it is about.
     pub const fn id(self) -> u64 {
         match self {
-            Self::Start { id } | Self::End { id } | Self::Settle { id } => id,
+            Self::Start { id } | Self::End { id } | Self::Restart { id } => id,
         }
     }
 }
 
 impl Pool {
-    /// Opens an empty pool, or closes it. What was lent before does not come back to it.
-    pub fn open(&mut self, kind: PoolKind) {
-        self.kind = kind;
+    /// Opens a pool with the main instance. What was lent before does not come back to it.
+    pub fn open(&mut self, mode: PoolMode, main: Arc<dyn Link>, now_ms: u64) {
+        self.close();
+        self.mode = Some(mode);
+        let id = self.add(mode.of_project(Profile::NONE));
+        self.ready(id, main, now_ms);
+    }
+
+    /// Lends no instance to further calls, and forgets those that it has.
+    pub fn close(&mut self) {
+        self.mode = None;
         self.instances.clear();
         self.rests.clear();
     }
 
-    /// Adds the main instance as the only one.
-    pub fn add_only(&mut self, link: Arc<dyn Link>, now_ms: u64) {
-        self.last_id += 1;
-        self.instances.push(Pooled {
-            id: self.last_id,
-            affinity: Profile::ALL.into(),
-            last_caller: None,
-            state: PooledState::ready(link, now_ms),
-        });
-    }
-
-    /// Notes that a call waits for an instance until [`Self::leave`]. False if too many wait.
-    pub fn enter(&mut self, affinity: Affinity, caller: Arc<str>) -> bool {
-        let has_room = self.waiting.len() < WAITING_LEN_MAX;
-        if has_room {
-            self.waiting.push((affinity, caller));
-        }
-        has_room
+    /// Notes that a call waits for an instance until [`Self::leave`].
+    pub fn enter(&mut self, affinity: Affinity, caller: Arc<str>) {
+        self.waiting.push((affinity, caller));
     }
 
     /// A call does not wait any longer.
@@ -202,46 +221,43 @@ impl Pool {
 
     /// Lends an instance to a call of this caller that waits for it.
     pub fn want(&mut self, affinity: &Affinity, caller: &Arc<str>, now_ms: u64) -> Wanted {
-        let Some((size, one_call)) = self.kind.bounds() else {
-            return match (self.kind, self.lend(None, caller, true)) {
-                (PoolKind::Closed, _) => Wanted::Closed,
-                (_, Some((id, link))) => Wanted::Lent(id, link),
-                (_, None) => Wanted::Wait {
-                    orders: Vec::new(),
-                    keeps_turn: true,
-                },
-            };
-        };
-        // The backend is shared in another way than when the call looked.
-        if affinity.owner.is_some() != matches!(self.kind, PoolKind::Owners { .. }) {
-            return Wanted::Closed;
-        }
-        if let Some((id, link)) = self.lend(Some(affinity), caller, one_call) {
+        if let Some((id, link)) = self.lend(affinity, caller, |link| link.is_open()) {
             return Wanted::Lent(id, link);
+        }
+        let (mut orders, mode) = (Vec::new(), affinity.mode);
+        // A call that has seen another mode has to look again. The main instance is started without the pool.
+        if self.mode != Some(mode) || affinity.is_everyone() {
+            return Wanted::Wait {
+                orders,
+                keeps_turn: true,
+            };
         }
         if let Some(rest) = self.rest_of(affinity, now_ms) {
             return Wanted::Resting(rest.clone());
         }
-        let wanted = if one_call { self.waiting_for(affinity) } else { 1 };
-        let coming = self.starting(affinity);
-        let mut orders = Vec::new();
-        if coming < wanted {
-            if self.instances.len() >= size {
+        let wanted = if mode.one_call { self.waiting_for(affinity) } else { 1 };
+        if self.starting(affinity) < wanted {
+            if self.others_len() >= mode.others {
                 orders.extend(self.give_up_unused());
             }
-            if self.instances.len() < size {
+            if self.others_len() < mode.others {
                 orders.push(self.start(affinity.clone()));
             }
         }
         Wanted::Wait {
             orders,
-            keeps_turn: one_call || self.is_starting(affinity),
+            keeps_turn: mode.one_call || self.is_starting(affinity),
         }
     }
 
+    /// Instances in addition to the main one.
+    fn others_len(&self) -> usize {
+        let is_other = |pooled: &&Pooled| !pooled.affinity.is_everyone();
+        self.instances.iter().filter(is_other).count()
+    }
+
     fn starting(&self, affinity: &Affinity) -> usize {
-        let is_starting =
-            |pooled: &&Pooled| pooled.affinity == *affinity && matches!(pooled.state, PooledState::Starting);
+        let is_starting = |pooled: &&Pooled| pooled.affinity == *affinity && pooled.link.is_none();
         self.instances.iter().filter(is_starting).count()
     }
 
@@ -253,13 +269,10 @@ impl Pool {
     /// Starts the first instance for an affinity, if there is room and no start for it has just failed. Only instances that
     /// run one call at a time are for a profile of the whole project.
     pub fn start_first(&mut self, affinity: Affinity, now_ms: u64) -> Option<PoolOrder> {
-        let (size, one_call) = self.kind.bounds()?;
-        let is_of_kind = match affinity.owner {
-            Some(_) => matches!(self.kind, PoolKind::Owners { .. }),
-            None => one_call,
-        };
-        let is_wanted = is_of_kind && !self.has_any(&affinity) && self.rest_of(&affinity, now_ms).is_none();
-        (is_wanted && self.instances.len() < size).then(|| self.start(affinity))
+        let mode = self.mode.filter(|mode| *mode == affinity.mode)?;
+        let is_of_mode = affinity.owner.is_some() || mode.one_call;
+        let is_wanted = is_of_mode && !self.has_any(&affinity) && self.rest_of(&affinity, now_ms).is_none();
+        (is_wanted && self.others_len() < mode.others).then(|| self.start(affinity))
     }
 
     fn rest_of(&self, affinity: &Affinity, now_ms: u64) -> Option<&Rest> {
@@ -268,28 +281,37 @@ impl Pool {
     }
 
     fn start(&mut self, affinity: Affinity) -> PoolOrder {
-        self.last_id += 1;
-        let id = self.last_id;
-        self.instances.push(Pooled {
-            id,
-            affinity,
-            last_caller: None,
-            state: PooledState::Starting,
-        });
-        PoolOrder::Start { id }
+        PoolOrder::Start { id: self.add(affinity) }
     }
 
-    /// Lends the instance for this affinity that was used last, or the only one. One that knows the caller goes before others,
-    /// and one that has learnt something of another caller is not lent.
-    fn lend(&mut self, affinity: Option<&Affinity>, caller: &Arc<str>, one_call: bool) -> Option<(u64, Arc<dyn Link>)> {
+    fn add(&mut self, affinity: Affinity) -> u64 {
+        self.last_id += 1;
+        self.instances.push(Pooled {
+            id: self.last_id,
+            affinity,
+            last_caller: None,
+            link: None,
+            calls: 0,
+            since_ms: 0,
+        });
+        self.last_id
+    }
+
+    /// Lends the instance for this affinity that was used last. One that knows the caller goes before others, and one that has
+    /// learnt something of another caller is not lent. `takes` says whether a link is worth an attempt.
+    pub fn lend(
+        &mut self,
+        affinity: &Affinity,
+        caller: &Arc<str>,
+        takes: impl Fn(&dyn Link) -> bool,
+    ) -> Option<(u64, Arc<dyn Link>)> {
+        let one_call = affinity.runs_one_call();
         let is_free = |pooled: &Pooled| {
-            let serves = affinity.is_none_or(|affinity| pooled.affinity == *affinity);
-            let is_ready = matches!(&pooled.state, PooledState::Ready { link, calls, .. }
-                if link.is_open() && (*calls == 0 || !one_call));
-            serves && is_ready
+            let is_ready = pooled.link.as_ref().is_some_and(|link| takes(&**link));
+            pooled.affinity == *affinity && (pooled.calls == 0 || !one_call) && is_ready
         };
-        // The only instance serves all callers, and so do those that run several calls at once.
-        let is_anyones = affinity.is_none() || !one_call;
+        // The main instance serves all callers, and so do those that run several calls at once.
+        let is_anyones = affinity.is_everyone() || !one_call;
         let knows = |pooled: &Pooled| pooled.bound_to() == Some(caller);
         let may_serve = |pooled: &Pooled| is_anyones || pooled.bound_to().is_none();
         let free = |wanted: &dyn Fn(&Pooled) -> bool| {
@@ -300,14 +322,11 @@ impl Pool {
         };
         let at = free(&knows).or_else(|| free(&may_serve))?;
         let pooled = &mut self.instances[at];
-        pooled.last_caller = Some(Arc::clone(caller));
-        match &mut pooled.state {
-            PooledState::Ready { link, calls, .. } => {
-                *calls += 1;
-                Some((pooled.id, Arc::clone(link)))
-            }
-            PooledState::Starting | PooledState::Settling(_) => None,
+        if !affinity.is_everyone() {
+            pooled.last_caller = Some(Arc::clone(caller));
         }
+        pooled.calls += 1;
+        Some((pooled.id, pooled.link.clone()?))
     }
 
     /// Calls that wait for an instance for this affinity.
@@ -315,35 +334,34 @@ impl Pool {
         self.waiting.iter().filter(|(waiting, _)| waiting == affinity).count()
     }
 
-    /// Whether an instance runs several calls at once.
-    pub fn runs_several(&self) -> bool {
-        self.kind.bounds().is_some_and(|(_, one_call)| !one_call)
-    }
-
     /// Takes the instance out that was not used for the longest time. One for which a call waits stays.
     fn give_up_unused(&mut self) -> Option<PoolOrder> {
-        let is_unused = |pooled: &&Pooled| pooled.state.is_unused() && pooled.bound_to().is_none();
+        let is_unused = |pooled: &&Pooled| pooled.is_unused() && pooled.bound_to().is_none();
         let is_spare = |pooled: &Pooled| {
             if let Some(caller) = pooled.bound_to() {
                 let mut waiting = self.waiting.iter();
                 let is_awaited = waiting.any(|(affinity, of)| (affinity, of) == (&pooled.affinity, caller));
-                return pooled.state.is_unused() && !is_awaited;
+                return pooled.is_unused() && !is_awaited;
             }
             let unused = self.instances.iter().filter(is_unused);
             let same = unused.filter(|other| other.affinity == pooled.affinity).count();
-            pooled.state.is_unused() && same > self.waiting_for(&pooled.affinity)
+            pooled.is_unused() && same > self.waiting_for(&pooled.affinity)
         };
-        let at = self.instances.iter().position(is_spare)?;
+        let mut instances = self.instances.iter();
+        let at = instances.position(|pooled| !pooled.affinity.is_everyone() && is_spare(pooled))?;
         let id = self.instances.remove(at).id;
         Some(PoolOrder::End { id })
     }
 
     /// Whether the instance that an affinity would be lent has this link.
     pub fn has_link(&self, affinity: &Affinity, number: u64) -> bool {
-        let mut links = self.instances.iter().rev().filter_map(|pooled| match &pooled.state {
-            PooledState::Ready { link, .. } if pooled.affinity == *affinity => Some(link),
-            _ => None,
-        });
+        let serves = |pooled: &&Pooled| pooled.affinity == *affinity;
+        let mut links = self
+            .instances
+            .iter()
+            .rev()
+            .filter(serves)
+            .filter_map(|pooled| pooled.link.as_ref());
         links.next().is_some_and(|link| link.number() == number)
     }
 
@@ -354,7 +372,8 @@ impl Pool {
     /// An instance takes calls.
     pub fn ready(&mut self, id: u64, link: Arc<dyn Link>, now_ms: u64) {
         if let Some(at) = self.position(id) {
-            self.instances[at].state = PooledState::ready(link, now_ms);
+            let pooled = &mut self.instances[at];
+            (pooled.link, pooled.since_ms) = (Some(link), now_ms);
         }
     }
 
@@ -387,37 +406,31 @@ impl Pool {
         true
     }
 
+    /// Whether it has this instance.
+    pub fn has(&self, id: Option<u64>) -> bool {
+        id.is_some_and(|id| self.position(id).is_some())
+    }
+
+    /// Whether it is open and the main instance was taken out.
+    pub fn lacks_main(&self) -> bool {
+        self.mode.is_some() && !self.instances.iter().any(|pooled| pooled.affinity.is_everyone())
+    }
+
+    /// Takes an instance out that does not end a cancelled call.
+    pub fn end(&mut self, id: u64) -> Option<PoolOrder> {
+        let pooled = self.instances.remove(self.position(id)?);
+        Some(match pooled.affinity.is_everyone() {
+            true => PoolOrder::Restart { id },
+            false => PoolOrder::End { id },
+        })
+    }
+
     /// A call has ended to which an instance was lent.
-    pub fn give_back(&mut self, id: u64, now_ms: u64) -> Option<PoolOrder> {
-        let one_call = self.kind.bounds().is_none_or(|(_, one_call)| one_call);
-        let mut pooled = self.instances.remove(self.position(id)?);
-        let mut order = None;
-        if let PooledState::Ready { link, calls, since_ms } = &mut pooled.state {
-            (*calls, *since_ms) = (calls.saturating_sub(1), now_ms);
-            if one_call && link.owes_answer() {
-                pooled.state = PooledState::Settling(Arc::clone(link));
-                order = Some(PoolOrder::Settle { id });
-            }
-        }
-        self.instances.push(pooled);
-        order
-    }
-
-    /// The cancelled call of an instance has ended.
-    pub fn settled(&mut self, id: u64, now_ms: u64) {
-        if let Some(at) = self.position(id)
-            && let PooledState::Settling(link) = &self.instances[at].state
-        {
-            let link = Arc::clone(link);
-            self.instances[at].state = PooledState::ready(link, now_ms);
-        }
-    }
-
-    /// The link of an instance whose cancelled call may still run.
-    pub fn settling(&self, id: u64) -> Option<Arc<dyn Link>> {
-        match &self.instances[self.position(id)?].state {
-            PooledState::Settling(link) => Some(Arc::clone(link)),
-            _ => None,
+    pub fn give_back(&mut self, id: u64, now_ms: u64) {
+        if let Some(at) = self.position(id) {
+            let mut pooled = self.instances.remove(at);
+            (pooled.calls, pooled.since_ms) = (pooled.calls.saturating_sub(1), now_ms);
+            self.instances.push(pooled);
         }
     }
 
@@ -425,15 +438,14 @@ impl Pool {
     /// be, in milliseconds.
     pub fn take_unused(&mut self, idle_ms: u64, now_ms: u64) -> (Vec<u64>, Option<u64>) {
         let (mut ids, mut next_ms) = (Vec::new(), None);
-        if self.kind.bounds().is_none() {
-            return (ids, next_ms);
-        }
         self.instances.retain(|pooled| {
-            let left_ms = match &pooled.state {
-                PooledState::Ready { calls: 0, since_ms, .. } => {
-                    idle_ms.saturating_sub(now_ms.saturating_sub(*since_ms))
-                }
-                _ => idle_ms.max(1),
+            if pooled.affinity.is_everyone() {
+                return true;
+            }
+            let left_ms = if pooled.is_unused() {
+                idle_ms.saturating_sub(now_ms.saturating_sub(pooled.since_ms))
+            } else {
+                idle_ms.max(1)
             };
             if left_ms == 0 {
                 ids.push(pooled.id);

@@ -18,11 +18,10 @@ use super::{
     log::BackendLog,
     open_calls::OpenCalls,
     parked::ParkedCalls,
-    pool::{Affinity, PoolKind, PoolOrder},
+    pool::{Affinity, PoolMode, PoolOrder},
     profile::Profile,
     routing_table::RoutingTable,
     subscribed_owners::SubscribedOwners,
-    turns::Turns,
 };
 use crate::{
     clock::{Now, now},
@@ -223,9 +222,7 @@ impl Offered {
 pub struct BackendShared {
     pub project: ProjectId,
     pub name: BackendName,
-    /// Which of the waiting calls runs next.
-    pub turns: Arc<Turns>,
-    /// The instances that not all callers share.
+    /// Its instances, which are lent to calls.
     pub checkouts: Arc<Checkouts>,
     /// The calls that are not over.
     pub calls: Arc<OpenCalls>,
@@ -277,8 +274,8 @@ pub struct BackendView {
     pub retry_at_ms: Option<u64>,
     /// Takes calls, if it runs.
     pub link: Option<Arc<dyn Link>>,
-    /// The instances that are lent to calls.
-    pub pool: PoolKind,
+    /// How its instances are lent to calls.
+    pub pool_mode: PoolMode,
     pub pid: Option<u32>,
     /// What it has said of itself, now or the last time.
     pub server: Option<Arc<ServerInfo>>,
@@ -300,33 +297,19 @@ impl BackendView {
         }
     }
 
-    /// For whom the instance is that has to be lent to a call of this method; `None` if the main instance takes it. `profile`
-    /// is what its caller can be asked for, and `owner` says to whom it belongs. Only tools, prompts and resources ask.
-    pub fn affinity(
-        &self,
-        method: &str,
-        profile: Profile,
-        owner: impl FnOnce(Sharing) -> Arc<str>,
-    ) -> Option<Affinity> {
+    /// For whom the instance is that has to be lent to a call of this method. `profile` is what its caller can be asked for, and
+    /// `owner` says to whom it belongs. Only tools, prompts and resources ask.
+    pub fn affinity(&self, method: &str, profile: Profile, owner: impl FnOnce(Sharing) -> Arc<str>) -> Affinity {
         let may_ask = matches!(method, "tools/call" | "prompts/get" | "resources/read");
-        match self.pool {
-            PoolKind::Closed => None,
-            PoolKind::Only => Some(Profile::ALL.into()),
-            PoolKind::Profiles(_) => (may_ask && profile != Profile::NONE).then(|| profile.into()),
-            PoolKind::Owners { one_call, sharing, .. } => Some(Affinity {
-                profile: if one_call { profile } else { Profile::NONE },
-                owner: Some(owner(sharing)),
-            }),
-        }
+        self.pool_mode.affinity(profile, may_ask, owner)
     }
 
     /// To whom the instance belongs that tells its caller of changes; `None` for the main one.
     pub fn owner(&self, owner: impl FnOnce(Sharing) -> Arc<str>) -> Option<Arc<str>> {
-        let sharing = match self.pool {
-            PoolKind::Owners { sharing, .. } => sharing,
-            PoolKind::Closed | PoolKind::Only | PoolKind::Profiles(_) if self.link.is_some() => Sharing::Project,
+        let sharing = match self.link {
+            Some(_) => self.pool_mode.sharing,
             // It will be started as its table says.
-            PoolKind::Closed | PoolKind::Only | PoolKind::Profiles(_) => self.config.sharing,
+            None => self.config.sharing,
         };
         (sharing != Sharing::Project).then(|| owner(sharing))
     }
@@ -352,8 +335,9 @@ impl BackendShared {
         Arc::new(Self {
             project,
             name: view.config.name.clone(),
-            turns: Turns::new(view.config.concurrency),
-            checkouts: Checkouts::new(move |order| order_of_pool(BackendOrder::Pool(order))),
+            checkouts: Checkouts::new(view.config.concurrency, move |order| {
+                order_of_pool(BackendOrder::Pool(order));
+            }),
             calls: Arc::default(),
             parked: ParkedCalls::default(),
             subscribed: SubscribedOwners::default(),
@@ -384,7 +368,7 @@ impl BackendShared {
 
     /// Calls that wait for their turn.
     pub fn waiting_len(&self) -> usize {
-        self.turns.counts().1 + self.checkouts.waiting_len()
+        self.checkouts.waiting_len()
     }
 
     /// Asks the backend's actor for something. It answers by a change of the view.

@@ -13,6 +13,7 @@ use crate::{
         launch::ReadLists,
         life::LifeEvent,
         lists::BackendLists,
+        pool::PoolOrder,
         profile::Profile,
     },
     model::BackendOrigin,
@@ -62,13 +63,16 @@ impl Backend {
     }
 
     /// Starts an instance of the pool that tells what callers are offered that can be asked, unless one runs.
-    pub(super) fn ask_for_lists(&mut self, ctx: &mut Context<Self>) {
-        let all = Profile::ALL.into();
-        if let Some(order) = self
-            .shared
-            .checkouts
-            .change(|pool, now_ms| pool.start_first(all, now_ms))
-        {
+    fn ask_for_lists(&mut self, ctx: &mut Context<Self>) {
+        let all = self.shared.view().pool_mode.of_project(Profile::ALL);
+        let checkouts = &self.shared.checkouts;
+        let order = checkouts.change(|pool, now_ms| pool.start_first(all, now_ms));
+        self.await_lists_of(order, ctx);
+    }
+
+    /// Starts the instance of the pool that tells what callers are offered that can be asked, if one has to be started.
+    pub(super) fn await_lists_of(&mut self, order: Option<PoolOrder>, ctx: &mut Context<Self>) {
+        if let Some(order) = order {
             self.told.await_from(order.id());
             self.carry_out(order, ctx);
         }

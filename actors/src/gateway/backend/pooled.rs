@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use actix::{ActorFutureExt, AsyncContext, Context, fut::wrap_future};
+use actix::{AsyncContext, Context, fut::wrap_future};
 use tokio::time::timeout;
 
 use super::{Backend, DRAIN_MAX, Launched};
@@ -14,7 +14,7 @@ use crate::{
         launch::{InstanceEvent, ReadyInstance, ServerInfo},
         life::LifeEvent,
         lists::BackendLists,
-        pool::{PoolKind, PoolOrder},
+        pool::{Pool, PoolMode, PoolOrder},
     },
     model::Sharing,
 };
@@ -23,24 +23,12 @@ use crate::{
 const UNUSED_MAX: Duration = Duration::from_secs(60);
 /// The same for one that belongs to an owner, if the configuration does not say it: it may remember what its owner has done.
 const UNUSED_OWNED_MAX: Duration = Duration::from_secs(1_800);
-/// How long a cancelled call may last in an instance that is lent. Then the instance is ended.
-const SETTLE_MAX: Duration = Duration::from_secs(10);
 
 impl Launched {
     /// Takes what the instance has said in its handshake. Returns what it has said of itself.
     pub(super) fn agreed(&mut self, ready: ReadyInstance) -> Arc<ServerInfo> {
-        let one_call = ready.asks_without_call;
         let others = self.config.instances_max().saturating_sub(1);
-        self.pool = match self.config.sharing {
-            sharing @ (Sharing::Key | Sharing::Session) => PoolKind::Owners {
-                size: others,
-                one_call,
-                sharing,
-            },
-            Sharing::Project if !one_call => PoolKind::Closed,
-            Sharing::Project if others == 0 => PoolKind::Only,
-            Sharing::Project => PoolKind::Profiles(others),
-        };
+        self.pool_mode = PoolMode::new(self.config.sharing, ready.asks_without_call, others);
         self.link = Some(ready.link);
         ready.server
     }
@@ -68,13 +56,17 @@ impl Backend {
         match order {
             PoolOrder::Start { id } => self.start_pooled(id, ctx),
             PoolOrder::End { id } => self.end_pooled(id),
-            PoolOrder::Settle { id } => self.settle(id, ctx),
+            // Another one may have taken its place by now.
+            PoolOrder::Restart { .. } if self.shared.checkouts.look(Pool::lacks_main) => {
+                self.on(LifeEvent::Restart(StartReason::Cancelled), ctx);
+            }
+            PoolOrder::Restart { .. } => {}
         }
     }
 
     fn start_pooled(&mut self, id: u64, ctx: &mut Context<Self>) {
         // The pool may have been closed meanwhile.
-        let affinity = self.shared.checkouts.affinity_of(id);
+        let affinity = self.shared.checkouts.look(|pool| pool.affinity_of(id));
         // Not the table of now: what follows from a change of it may not have come up.
         let (
             Some(affinity),
@@ -211,28 +203,9 @@ impl Backend {
         }));
     }
 
-    /// Waits until the cancelled call of an instance has ended: a question of it would reach the next caller. An instance that
-    /// does not end it is ended itself.
-    fn settle(&mut self, id: u64, ctx: &mut Context<Self>) {
-        let Some(link) = self.shared.checkouts.settling(id) else {
-            return;
-        };
-        let settled = async move { timeout(SETTLE_MAX, link.wait_until_settled()).await.is_ok() };
-        ctx.spawn(wrap_future(settled).map(move |is_settled, backend: &mut Self, ctx| {
-            let checkouts = &backend.shared.checkouts;
-            if is_settled {
-                checkouts.change(|pool, now_ms| pool.settled(id, now_ms));
-            } else if checkouts.change(|pool, now_ms| pool.remove(id, None, now_ms))
-                && backend.pooled.remove(&id).is_none()
-            {
-                backend.on(LifeEvent::Restart(StartReason::Cancelled), ctx);
-            }
-        }));
-    }
-
     /// Lends no instance of the pool to further calls. Returns the links of those that may have calls; the others end.
     pub(super) fn close_pool(&mut self) -> Vec<Arc<dyn Link>> {
-        self.shared.checkouts.close();
+        self.shared.checkouts.change(|pool, _| pool.close());
         self.pooled.retain(|_, launched| launched.link.is_some());
         self.pooled
             .values()
@@ -242,7 +215,7 @@ impl Backend {
 
     /// Lends no instance of the pool to further calls. They end with their calls.
     pub(super) fn retire_pool(&mut self, ctx: &mut Context<Self>) {
-        self.shared.checkouts.close();
+        self.shared.checkouts.change(|pool, _| pool.close());
         for (_, launched) in self.pooled.drain() {
             launched.end_once_idle(ctx);
         }
@@ -250,7 +223,7 @@ impl Backend {
 
     /// Ends the instances of the pool.
     pub(super) fn end_pool(&mut self) {
-        self.shared.checkouts.close();
+        self.shared.checkouts.change(|pool, _| pool.close());
         self.pooled.clear();
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::gateway::{CallPurpose, FrameLink};
+use crate::gateway::FrameLink;
 
 const FORM: Profile = Profile::FORM;
 const ROOTS: Profile = Profile::ROOTS;
@@ -17,22 +17,46 @@ fn anyone() -> Arc<str> {
     "anyone".into()
 }
 
-fn pool(kind: PoolKind) -> Pool {
-    let mut pool = Pool::default();
-    pool.open(kind);
+fn pool(mode: PoolMode) -> Pool {
+    let mut pool = Pool {
+        last_id: 1_000,
+        ..Pool::default()
+    };
+    pool.open(mode, link(), 0);
+    // That of the main instance is never used again.
+    pool.last_id = 0;
     pool
+}
+
+/// Instances that run one call at a time, for the whole project.
+fn profiles(others: usize) -> PoolMode {
+    PoolMode::new(Sharing::Project, true, others)
+}
+
+/// Instances that run the calls of one key.
+fn owners(others: usize) -> PoolMode {
+    PoolMode::new(Sharing::Key, false, others)
+}
+
+/// The affinity of an instance of the pool for callers of this profile.
+fn of(pool: &Pool, profile: Profile) -> Affinity {
+    pool.mode.unwrap().of_project(profile)
+}
+
+fn want(pool: &mut Pool, profile: Profile, now_ms: u64) -> Wanted {
+    pool.want(&of(pool, profile), &anyone(), now_ms)
 }
 
 /// The orders of a call that waits.
 fn waits(pool: &mut Pool, profile: Profile) -> Vec<PoolOrder> {
-    match pool.want(&profile.into(), &anyone(), 0) {
+    match want(pool, profile, 0) {
         Wanted::Wait { orders, .. } => orders,
         other => panic!("the call waits: {other:?}"),
     }
 }
 
 fn lent(pool: &mut Pool, profile: Profile, now_ms: u64) -> u64 {
-    match pool.want(&profile.into(), &anyone(), now_ms) {
+    match want(pool, profile, now_ms) {
         Wanted::Lent(id, _) => id,
         other => panic!("an instance is lent: {other:?}"),
     }
@@ -40,86 +64,87 @@ fn lent(pool: &mut Pool, profile: Profile, now_ms: u64) -> u64 {
 
 #[test]
 fn calls_that_wait_start_as_many_instances_as_they_need() {
-    let mut pool = pool(PoolKind::Profiles(2));
+    let mut pool = pool(profiles(2));
     for _ in 0..3 {
-        pool.enter(FORM.into(), anyone());
+        pool.enter(of(&pool, FORM), anyone());
     }
     assert_eq!(waits(&mut pool, FORM), [PoolOrder::Start { id: 1 }]);
     assert_eq!(waits(&mut pool, FORM), [PoolOrder::Start { id: 2 }]);
     assert_eq!(waits(&mut pool, FORM), [], "there is no room");
     pool.ready(2, link(), 5);
     assert_eq!(lent(&mut pool, FORM, 5), 2);
-    pool.leave(&FORM.into(), &anyone());
-    assert_eq!(pool.give_back(2, 9), None);
+    pool.leave(&of(&pool, FORM), &anyone());
+    pool.give_back(2, 9);
     pool.ready(1, link(), 9);
     assert_eq!(lent(&mut pool, FORM, 9), 2, "the one that was used last");
 }
 
 #[test]
 fn an_unused_instance_makes_room_and_a_used_one_does_not() {
-    let mut pool = pool(PoolKind::Profiles(1));
-    pool.enter(FORM.into(), anyone());
+    let mut pool = pool(profiles(1));
+    pool.enter(of(&pool, FORM), anyone());
     waits(&mut pool, FORM);
     pool.ready(1, link(), 0);
-    pool.leave(&FORM.into(), &anyone());
+    pool.leave(&of(&pool, FORM), &anyone());
     let id = lent(&mut pool, FORM, 0);
-    pool.enter(ROOTS.into(), anyone());
+    pool.enter(of(&pool, ROOTS), anyone());
     assert_eq!(waits(&mut pool, ROOTS), []);
     pool.give_back(id, 0);
     let start = PoolOrder::Start { id: 2 };
     assert_eq!(waits(&mut pool, ROOTS), [PoolOrder::End { id: 1 }, start]);
-    assert!(pool.affinity_of(1).is_none() && pool.affinity_of(2) == Some(ROOTS.into()));
+    assert!(pool.affinity_of(1).is_none() && pool.affinity_of(2) == Some(of(&pool, ROOTS)));
 }
 
 #[test]
 fn after_a_failed_start_its_profile_rests() {
-    let mut pool = pool(PoolKind::Profiles(2));
-    pool.enter(FORM.into(), anyone());
+    let mut pool = pool(profiles(2));
+    pool.enter(of(&pool, FORM), anyone());
     waits(&mut pool, FORM);
     assert!(pool.remove(1, Some("no key".to_owned()), 100));
-    let Wanted::Resting(rest) = pool.want(&FORM.into(), &anyone(), 100) else {
+    let Wanted::Resting(rest) = want(&mut pool, FORM, 100) else {
         panic!("it rests");
     };
     assert_eq!((rest.reason.as_str(), rest.until_ms), ("no key", 100 + REST_MS));
-    pool.enter(ROOTS.into(), anyone());
+    pool.enter(of(&pool, ROOTS), anyone());
     assert_eq!(waits(&mut pool, ROOTS).len(), 1, "others start");
-    assert!(
-        matches!(pool.want(&FORM.into(), &anyone(), rest.until_ms), Wanted::Wait { orders, .. } if orders.len() == 1)
-    );
+    assert!(matches!(want(&mut pool, FORM, rest.until_ms), Wanted::Wait { orders, .. } if orders.len() == 1));
 }
 
 #[test]
-fn an_instance_with_a_cancelled_call_is_lent_after_its_late_answer() {
-    let mut pool = pool(PoolKind::Only);
-    let link = FrameLink::new();
-    pool.add_only(Arc::clone(&link) as Arc<dyn Link>, 0);
-    pool.enter(FORM.into(), anyone());
-    let id = lent(&mut pool, FORM, 0);
-    let call = Arc::clone(&link).open(CallPurpose::Caller, &mut |_, _| {}).unwrap();
-    let number = call.number();
-    drop(call);
-    assert_eq!(pool.give_back(id, 1), Some(PoolOrder::Settle { id }));
-    assert_eq!(waits(&mut pool, FORM), [], "a single instance has no other");
-    link.end(number, crate::gateway::CallEnd::NotSent);
-    assert!(!pool.settling(id).unwrap().owes_answer());
-    pool.settled(id, 2);
-    assert_eq!(lent(&mut pool, ROOTS, 2), id, "it serves all callers");
-    pool.open(PoolKind::Closed);
-    assert_eq!(pool.give_back(id, 3), None);
-    assert!(matches!(pool.want(&FORM.into(), &anyone(), 3), Wanted::Closed));
+fn a_single_instance_serves_all_callers_and_is_started_again_if_it_does_not_end_a_call() {
+    let mut pool = pool(profiles(0));
+    let everyone = of(&pool, Profile::NONE);
+    assert_eq!(profiles(0).affinity(ROOTS, true, |_| anyone()), everyone);
+    let id = lent(&mut pool, Profile::NONE, 0);
+    assert_eq!(waits(&mut pool, Profile::NONE), [], "it has no other");
+    pool.give_back(id, 1);
+    assert_eq!(lent(&mut pool, Profile::NONE, 2), id);
+    assert!(!pool.lacks_main());
+    assert_eq!(pool.end(id), Some(PoolOrder::Restart { id }));
+    assert!(pool.lacks_main() && pool.end(id).is_none());
+    pool.give_back(id, 3);
+    assert_eq!(waits(&mut pool, Profile::NONE), []);
+    pool.close();
+    assert!(!pool.lacks_main());
+    assert!(matches!(pool.want(&everyone, &anyone(), 3), Wanted::Wait { orders, .. } if orders.is_empty()));
+}
+
+#[test]
+fn an_instance_that_does_not_end_a_call_is_ended_alone() {
+    let mut pool = pool(profiles(1));
+    pool.enter(of(&pool, FORM), anyone());
+    assert_eq!(waits(&mut pool, FORM), [PoolOrder::Start { id: 1 }]);
+    pool.ready(1, link(), 0);
+    assert_eq!(lent(&mut pool, FORM, 0), 1);
+    assert_eq!(pool.end(1), Some(PoolOrder::End { id: 1 }));
+    assert_eq!(waits(&mut pool, FORM), [PoolOrder::Start { id: 2 }]);
+    assert!(!pool.lacks_main() && pool.has(Some(2)) && !pool.has(Some(1)));
 }
 
 #[test]
 fn the_calls_of_an_owner_share_its_instance_and_no_other() {
-    let mut pool = pool(PoolKind::Owners {
-        size: 2,
-        one_call: false,
-        sharing: Sharing::Key,
-    });
-    let of = |owner: &str| Affinity {
-        profile: Profile::NONE,
-        owner: Some(owner.into()),
-    };
+    let mut pool = pool(owners(2));
+    let of = |owner: &str| owners(2).affinity(Profile::NONE, true, |_| owner.into());
     let (first, second, third) = (of("a"), of("b"), of("c"));
     for affinity in [&first, &first, &second] {
         pool.enter(affinity.clone(), anyone());
@@ -152,15 +177,15 @@ fn the_calls_of_an_owner_share_its_instance_and_no_other() {
 
 #[test]
 fn an_instance_that_has_learnt_of_a_caller_serves_no_other_and_makes_room() {
-    let mut pool = pool(PoolKind::Profiles(1));
+    let mut pool = pool(profiles(1));
     let [first, second] = ["first", "second"].map(Arc::<str>::from);
-    let lent_to = |pool: &mut Pool, caller: &Arc<str>, now_ms| pool.want(&FORM.into(), caller, now_ms);
-    assert!(pool.enter(FORM.into(), Arc::clone(&first)));
+    let lent_to = |pool: &mut Pool, caller: &Arc<str>, now_ms| pool.want(&of(pool, FORM), caller, now_ms);
+    pool.enter(of(&pool, FORM), Arc::clone(&first));
     assert!(matches!(lent_to(&mut pool, &first, 0), Wanted::Wait { orders, .. } if orders.len() == 1));
     let link = link();
     pool.ready(1, Arc::clone(&link), 0);
     assert!(matches!(lent_to(&mut pool, &first, 0), Wanted::Lent(1, _)));
-    pool.leave(&FORM.into(), &first);
+    pool.leave(&of(&pool, FORM), &first);
     pool.give_back(1, 1);
     assert!(
         matches!(lent_to(&mut pool, &second, 1), Wanted::Lent(1, _)),
@@ -171,7 +196,7 @@ fn an_instance_that_has_learnt_of_a_caller_serves_no_other_and_makes_room() {
     link.note_learnt();
     assert!(matches!(lent_to(&mut pool, &second, 2), Wanted::Lent(1, _)));
     pool.give_back(1, 3);
-    assert!(pool.enter(FORM.into(), Arc::clone(&first)));
+    pool.enter(of(&pool, FORM), Arc::clone(&first));
     let orders = match lent_to(&mut pool, &first, 3) {
         Wanted::Wait { orders, .. } => orders,
         other => panic!("it waits for an instance of its own: {other:?}"),
@@ -181,32 +206,23 @@ fn an_instance_that_has_learnt_of_a_caller_serves_no_other_and_makes_room() {
 
 #[test]
 fn an_instance_is_ended_once_it_was_unused_for_long() {
-    let mut pool = pool(PoolKind::Profiles(1));
-    assert_eq!(pool.start_first(FORM.into(), 0), Some(PoolOrder::Start { id: 1 }));
-    assert_eq!(pool.start_first(ROOTS.into(), 0), None, "there is no room");
+    let mut pool = pool(profiles(1));
+    assert_eq!(pool.start_first(of(&pool, FORM), 0), Some(PoolOrder::Start { id: 1 }));
+    assert_eq!(pool.start_first(of(&pool, ROOTS), 0), None, "there is no room");
     assert_eq!(pool.take_unused(60, 10), (vec![], Some(60)), "it starts");
     pool.ready(1, link(), 10);
     assert_eq!(pool.take_unused(60, 69), (vec![], Some(1)));
     assert_eq!(pool.take_unused(60, 70), (vec![1], None));
     assert!(pool.affinity_of(1).is_none());
-    pool.open(PoolKind::Only);
-    pool.add_only(link(), 70);
+    pool.open(profiles(0), link(), 70);
     assert_eq!(pool.take_unused(60, 200), (vec![], None), "the main one stays");
-    lent(&mut pool, FORM, 200);
+    lent(&mut pool, Profile::NONE, 200);
 }
 
 #[test]
 fn an_instance_is_not_ended_for_another_call_while_one_waits_for_it() {
-    let owners = PoolKind::Owners {
-        size: 1,
-        one_call: false,
-        sharing: Sharing::Key,
-    };
-    let mut pool = pool(owners);
-    let [first, second] = ["a", "b"].map(|owner| Affinity {
-        profile: Profile::NONE,
-        owner: Some(owner.into()),
-    });
+    let mut pool = pool(owners(1));
+    let [first, second] = ["a", "b"].map(|owner| owners(1).affinity(Profile::NONE, true, |_| owner.into()));
     pool.enter(first.clone(), anyone());
     pool.enter(second.clone(), anyone());
     assert!(matches!(pool.want(&first, &anyone(), 0), Wanted::Wait { orders, .. } if orders.len() == 1));
@@ -215,8 +231,8 @@ fn an_instance_is_not_ended_for_another_call_while_one_waits_for_it() {
     assert!(matches!(waits, Wanted::Wait { orders, keeps_turn: false } if orders.is_empty()));
     assert!(matches!(pool.want(&first, &anyone(), 0), Wanted::Lent(1, _)));
     assert!(
-        matches!(pool.want(&FORM.into(), &anyone(), 0), Wanted::Closed),
-        "it has no owner"
+        matches!(pool.want(&profiles(1).of_project(FORM), &anyone(), 0), Wanted::Wait { orders, .. } if orders.is_empty()),
+        "it has no owner: the call has to look again"
     );
 }
 
@@ -255,13 +271,13 @@ impl World {
     /// Lets each call that waits want an instance.
     fn serve(&mut self, pool: &mut Pool, now_ms: u64) {
         for profile in std::mem::take(&mut self.waiting) {
-            match pool.want(&profile.into(), &anyone(), now_ms) {
+            match want(pool, profile, now_ms) {
                 Wanted::Lent(id, _) => {
                     assert!(!self.lent.contains(&id), "it is lent twice");
                     self.lent.push(id);
-                    pool.leave(&profile.into(), &anyone());
+                    pool.leave(&of(&pool, profile), &anyone());
                 }
-                Wanted::Resting(_) => pool.leave(&profile.into(), &anyone()),
+                Wanted::Resting(_) => pool.leave(&of(&pool, profile), &anyone()),
                 Wanted::Wait { orders, .. } => {
                     self.starting.extend(orders.into_iter().filter_map(|order| match order {
                         PoolOrder::Start { id, .. } => Some(id),
@@ -269,7 +285,6 @@ impl World {
                     }));
                     self.waiting.push(profile);
                 }
-                Wanted::Closed => unreachable!(),
             }
         }
     }
@@ -278,13 +293,13 @@ impl World {
 proptest! {
     #[test]
     fn each_call_gets_an_instance_of_its_own_and_none_waits_for_ever(size in 1_usize..4, steps in steps()) {
-        let (mut pool, mut world) = (pool(PoolKind::Profiles(size)), World::default());
+        let (mut pool, mut world) = (pool(profiles(size)), World::default());
         for (at, step) in steps.into_iter().enumerate() {
             let now_ms = at as u64 * REST_MS / 2;
             match step {
                 Step::Call(profile) if world.lent.len() + world.waiting.len() < size => {
                     let profile = [FORM, ROOTS, Profile::ALL][usize::from(profile)];
-                    pool.enter(profile.into(), anyone());
+                    pool.enter(of(&pool, profile), anyone());
                     world.waiting.push(profile);
                 }
                 Step::Call(_) => {}
@@ -299,9 +314,36 @@ proptest! {
                 },
             }
             world.serve(&mut pool, now_ms);
-            prop_assert!(pool.instances.len() <= size);
+            prop_assert!(pool.others_len() <= size);
             // A call waits for a start that is under way; its turn says that an instance is left for it.
             prop_assert!(world.waiting.is_empty() || !world.starting.is_empty());
         }
     }
+}
+
+#[test]
+fn the_affinity_of_a_call_follows_from_the_mode() {
+    let of = |mode: PoolMode, profile, may_ask| {
+        let affinity = mode.affinity(profile, may_ask, |_| "owner".into());
+        let (lane, one_call) = (affinity.lane(), affinity.runs_one_call());
+        (
+            affinity.profile,
+            affinity.owner.as_deref() == Some("owner"),
+            lane,
+            one_call,
+        )
+    };
+    let (none, shared) = (Profile::NONE, PoolMode::new(Sharing::Project, false, 3));
+    assert_eq!(shared, PoolMode::SHARED, "it needs no other instance");
+    assert_eq!(of(shared, FORM, true), (none, false, Lane::Shared, false));
+    assert_eq!(of(profiles(0), FORM, true), (none, false, Lane::Lent, true));
+    assert_eq!(of(profiles(2), FORM, true), (FORM, false, Lane::Lent, true));
+    assert_eq!(of(profiles(2), FORM, false), (none, false, Lane::Shared, false));
+    assert_eq!(of(profiles(2), none, true), (none, false, Lane::Shared, false));
+    assert_eq!(of(owners(2), FORM, false), (none, true, Lane::Lent, false));
+    let asking = PoolMode::new(Sharing::Key, true, 2);
+    assert_eq!(of(asking, FORM, false), (FORM, true, Lane::Lent, true));
+    let turns =
+        [profiles(2), owners(2), asking].map(|mode| [Lane::Shared, Lane::Lent].map(|lane| mode.turns(lane, 64)));
+    assert_eq!(turns, [[64, 2], [64, 64], [64, 2]]);
 }

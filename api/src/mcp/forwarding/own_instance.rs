@@ -84,7 +84,7 @@ impl OwnInstance {
         let profile = if may_ask(&view) { self.profile } else { Profile::NONE };
         let owner = |sharing| self.caller.owner(sharing, session);
         let affinity = view.affinity("resources/read", profile, owner);
-        let (Some(affinity), Some(main)) = (affinity.filter(|affinity| affinity.owner.is_some()), &view.link) else {
+        let Some(main) = view.link.as_ref().filter(|_| affinity.owner.is_some()) else {
             return;
         };
         if self.started_beside.replace(main.number()) != Some(main.number()) {

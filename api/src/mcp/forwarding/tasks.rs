@@ -73,11 +73,8 @@ impl BackendTask {
 fn is_alive(context: &PeerContext, backend: &BackendShared, process: u64) -> bool {
     let view = backend.view();
     let owner = |sharing| owner_of(context, sharing);
-    match view.affinity("tools/call", Profile::NONE, owner) {
-        _ if process == 0 => true,
-        Some(affinity) => backend.checkouts.has_link(&affinity, process),
-        None => view.link.as_ref().is_some_and(|link| link.number() == process),
-    }
+    let affinity = view.affinity("tools/call", Profile::NONE, owner);
+    process == 0 || backend.checkouts.has_link(&affinity, process)
 }
 
 /// The way of a request about a task, if the task is one of a backend.

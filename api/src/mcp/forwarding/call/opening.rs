@@ -1,12 +1,12 @@
-//! Sends a call once it is its turn and its backend runs.
+//! Sends a call once an instance of its backend is lent to it.
 
 use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::now,
     gateway::{
-        Affinity, BackendCommand, BackendShared, BackendState, BackendView, CallPurpose, CallStage, CallerId, Link,
-        LinkRefusal, NotLent, Place, PoolKind, Turn,
+        Affinity, BackendCommand, BackendShared, BackendState, BackendView, CallPurpose, CallStage, Checkout, Lane,
+        Link, LinkRefusal, NotLent, Queued, TooManyWait,
     },
     model::{BackendEra, BackendFailure},
 };
@@ -22,30 +22,28 @@ use crate::mcp::forwarding::{
 /// When a call is worth another attempt whose instance is being started.
 const STARTING_RETRY: Duration = Duration::from_secs(1);
 
-const TOO_MANY_WAIT: &str = "too many calls wait for their turn";
-
 impl RunningCall {
-    /// Sends the call if the backend runs and a turn is free.
+    /// Sends the call if an instance can be lent to it now.
     pub fn open_now(&self, view: &BackendView) -> Option<OpenCall> {
         if self.route.awaited.is_some() {
             return None;
         }
-        let link = view.link.as_ref()?;
-        if view.pool != PoolKind::Closed && self.affinity(view).is_some() {
-            return None;
-        }
-        let turn = self.backend().turns.try_take()?;
-        let era = self.prepare(&**link);
-        let call = Arc::clone(link)
-            .open(CallPurpose::Caller, &mut |number, out| {
-                self.request.write(era, number, out);
-            })
-            .ok()?;
-        let call = call.in_place(Place::Turn(turn));
-        Some(OpenCall { call, era })
+        let checkouts = &self.backend().checkouts;
+        let (checkout, link) = checkouts.try_lend(&self.affinity(view), &self.learner)?;
+        self.send(checkout, &link).ok()
     }
 
-    /// Sends the call once it is its turn and the backend runs.
+    /// Sends the call to the instance that is lent to it.
+    fn send(&self, checkout: Checkout, link: &Arc<dyn Link>) -> Result<OpenCall, LinkRefusal> {
+        let era = self.prepare(&**link);
+        let call = Arc::clone(link).open(CallPurpose::Caller, &mut |number, out| {
+            self.request.write(era, number, out);
+        })?;
+        let call = call.with_checkout(checkout);
+        Ok(OpenCall { call, era })
+    }
+
+    /// Sends the call once an instance is lent to it.
     pub(super) async fn open(&self, deadlines: &mut Deadlines, is_stopping: &mut bool) -> Result<OpenCall, NotOpened> {
         self.record.moves_to(CallStage::Waiting)?;
         let opening = self.wait_and_open();
@@ -70,44 +68,25 @@ impl RunningCall {
 
     async fn wait_and_open(&self) -> Result<OpenCall, NotOpened> {
         let backend = self.backend();
-        // One with an instance of its own takes no turn of the main one.
-        let mut turn = match self.affinity(&backend.view()) {
-            Some(_) => None,
-            None => Some(self.wait_for_turn().await?),
-        };
         let mut views = backend.views();
         let mut waits_for_name = self.route.awaited.is_some();
+        let mut waiting: Option<Queued> = None;
         loop {
             let view = Arc::clone(&views.borrow_and_update());
             if waits_for_name && view.has_told {
                 self.find_name().await?;
                 waits_for_name = false;
             }
-            if let Some(main) = view.link.clone().filter(|_| !waits_for_name)
-                && let Some(place) = self.place_in(&view, &mut turn).await?
-            {
-                let link = match &place {
-                    Place::Turn(_) => main,
-                    Place::Checkout(checkout) => Arc::clone(checkout.link()),
-                };
-                let era = self.prepare(&*link);
-                // One that an operator has ended meanwhile is not sent.
-                self.record.moves_to(CallStage::Running)?;
-                match link.open(CallPurpose::Caller, &mut |number, out| {
-                    self.request.write(era, number, out)
-                }) {
-                    Ok(call) => {
-                        let call = call.in_place(place);
-                        return Ok(OpenCall { call, era });
-                    }
-                    Err(LinkRefusal::Busy) => return Err(self.busy("it does not read its input").into()),
-                    // The instance has ended just now, and another one may be there already.
-                    Err(LinkRefusal::Closed) => self.record.moves_to(CallStage::Waiting)?,
-                }
-                if matches!(place, Place::Checkout(_)) {
-                    continue;
-                }
-            }
+            let affinity = if waits_for_name {
+                Affinity::EVERYONE
+            } else {
+                self.affinity(&view)
+            };
+            let queued = match waiting.take().filter(|queued| queued.affinity == affinity) {
+                Some(queued) => queued,
+                None => self.wait_for(affinity)?,
+            };
+            let queued = waiting.insert(queued);
             match view.state {
                 BackendState::Idle => backend.command(BackendCommand::Want),
                 BackendState::Starting | BackendState::Ready | BackendState::Replacing | BackendState::Stopping => {}
@@ -115,53 +94,58 @@ impl RunningCall {
                     return Err(unavailable(backend, &view).into());
                 }
             }
-            if views.changed().await.is_err() {
-                return Err(unavailable(backend, &view).into());
+            tokio::select! {
+                lent = queued.lent(), if !waits_for_name => {
+                    if let Some(open) = self.send_lent(lent)? {
+                        return Ok(open);
+                    }
+                    // The instance has ended just now, and another one may be there already.
+                    waiting = None;
+                }
+                changed = views.changed() => if changed.is_err() {
+                    return Err(unavailable(backend, &view).into());
+                }
             }
         }
     }
 
-    async fn wait_for_turn(&self) -> Result<Turn, BackendFailure> {
-        let turn = self.backend().turns.take(self.caller());
-        let turn = turn.map_err(|_| self.busy(TOO_MANY_WAIT))?;
-        turn.await.map_err(|_| self.busy("the turn was lost"))
+    /// Lets the call wait for an instance.
+    fn wait_for(&self, affinity: Affinity) -> Result<Queued, BackendFailure> {
+        let checkouts = &self.backend().checkouts;
+        let queued = checkouts.wait(Caller::of(&self.context).id(), affinity, &self.learner);
+        queued.map_err(|TooManyWait| self.busy("too many calls wait for their turn"))
     }
 
-    /// Waits for an instance of its own, if the call needs one, or takes its turn in the main one. `None` if the backend does
-    /// not run.
-    async fn place_in(&self, view: &BackendView, turn: &mut Option<Turn>) -> Result<Option<Place>, BackendFailure> {
-        let Some(affinity) = self.affinity(view) else {
-            let turn = match turn.take() {
-                Some(turn) => turn,
-                None => self.wait_for_turn().await?,
-            };
-            return Ok(Some(Place::Turn(turn)));
+    /// Sends the call that has waited. `None` if the instance has ended before.
+    fn send_lent(&self, lent: Result<(Checkout, Arc<dyn Link>), NotLent>) -> Result<Option<OpenCall>, BackendFailure> {
+        let (checkout, link) = match lent {
+            Ok(lent) => lent,
+            Err(NotLent::Gone) => return Ok(None),
+            Err(NotLent::Resting(rest)) => {
+                return Err(BackendFailure::Unavailable {
+                    backend: self.backend().name.to_string(),
+                    state: BackendState::Backoff.as_str(),
+                    reason: Some(rest.reason),
+                    retry_after: Some(Duration::from_millis(rest.until_ms.saturating_sub(now().mono_ms))),
+                });
+            }
         };
-        // The main instance has one call less.
-        *turn = None;
-        match self
-            .backend()
-            .checkouts
-            .lend(self.caller(), &affinity, &self.learner)
-            .await
-        {
-            Ok(checkout) => Ok(Some(Place::Checkout(checkout))),
-            Err(NotLent::NotRunning) => Ok(None),
-            Err(NotLent::TooManyWait) => Err(self.busy(TOO_MANY_WAIT)),
-            Err(NotLent::Resting(rest)) => Err(BackendFailure::Unavailable {
-                backend: self.backend().name.to_string(),
-                state: BackendState::Backoff.as_str(),
-                reason: Some(rest.reason),
-                retry_after: Some(Duration::from_millis(rest.until_ms.saturating_sub(now().mono_ms))),
-            }),
+        // One that an operator has ended meanwhile is not sent.
+        self.record.moves_to(CallStage::Running)?;
+        match self.send(checkout, &link) {
+            Ok(open) => Ok(Some(open)),
+            Err(LinkRefusal::Busy) => Err(self.busy("it does not read its input")),
+            Err(LinkRefusal::Closed) => {
+                self.record.moves_to(CallStage::Waiting)?;
+                Ok(None)
+            }
         }
     }
 
-    /// For whom the instance is that the call needs; `None` if the main one takes it.
-    fn affinity(&self, view: &BackendView) -> Option<Affinity> {
-        view.affinity(self.route.method, self.profile, |sharing| {
-            owner_of(&self.context, sharing)
-        })
+    /// For whom the instance is that the call needs.
+    fn affinity(&self, view: &BackendView) -> Affinity {
+        let owner = |sharing| owner_of(&self.context, sharing);
+        view.affinity(self.route.method, self.profile, owner)
     }
 
     fn busy(&self, reason: &'static str) -> BackendFailure {
@@ -207,30 +191,21 @@ impl RunningCall {
         let view = self.backend().view();
         let backend = self.backend().name.to_string();
         let affinity = self.affinity(&view);
-        match affinity {
-            _ if !matches!(view.state, BackendState::Ready | BackendState::Replacing) => {
-                unavailable(self.backend(), &view)
-            }
-            Some(affinity) if self.backend().checkouts.is_starting(&affinity) => BackendFailure::Unavailable {
+        if !matches!(view.state, BackendState::Ready | BackendState::Replacing) {
+            return unavailable(self.backend(), &view);
+        }
+        if self.backend().checkouts.is_starting(&affinity) {
+            return BackendFailure::Unavailable {
                 backend,
                 state: BackendState::Starting.as_str(),
                 reason: None,
                 retry_after: Some(STARTING_RETRY),
-            },
-            Some(_) => BackendFailure::Busy {
-                backend,
-                reason: "other calls take all its instances",
-            },
-            None => BackendFailure::Busy {
-                backend,
-                reason: "other calls take all its turns",
-            },
+            };
         }
-    }
-
-    /// The caller whose calls wait behind each other.
-    fn caller(&self) -> CallerId {
-        Caller::of(&self.context).id()
+        self.busy(match affinity.lane() {
+            Lane::Shared => "other calls take all its turns",
+            Lane::Lent => "other calls take all its instances",
+        })
     }
 }
 
