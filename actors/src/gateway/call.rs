@@ -233,9 +233,9 @@ impl CallEvents {
 /// and those that ignore it run on: their calls count among those that run at once.
 const CANCELLED_TURN_MAX: Duration = Duration::from_secs(5);
 
-/// How long a cancelled call may last in an instance that runs one call at a time. Then the instance is ended: a question of the call
-/// would reach the next caller.
-const SETTLE_MAX: Duration = Duration::from_secs(10);
+/// How much longer it may last in an instance that runs one call at a time. Then the instance is ended: a question of the call would
+/// reach the next caller.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
 
 /// Lends instances and turns to calls.
 pub trait Lender: fmt::Debug + Send + Sync {
@@ -279,7 +279,7 @@ impl Checkout {
         }
         self.lender.give_back(None, self.turn.take());
         if let Some(instance) = self.instance
-            && timeout(SETTLE_MAX - CANCELLED_TURN_MAX, answered).await.is_err()
+            && timeout(SETTLE_MAX, answered).await.is_err()
         {
             self.lender.end(instance);
         }

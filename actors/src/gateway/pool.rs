@@ -419,9 +419,10 @@ impl Pool {
     /// Takes an instance out that does not end a cancelled call.
     pub fn end(&mut self, id: u64) -> Option<PoolOrder> {
         let pooled = self.instances.remove(self.position(id)?);
-        Some(match pooled.affinity.is_everyone() {
-            true => PoolOrder::Restart { id },
-            false => PoolOrder::End { id },
+        Some(if pooled.affinity.is_everyone() {
+            PoolOrder::Restart { id }
+        } else {
+            PoolOrder::End { id }
         })
     }
 
