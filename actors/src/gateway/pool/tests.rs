@@ -275,9 +275,9 @@ impl World {
                 Wanted::Lent(id, _) => {
                     assert!(!self.lent.contains(&id), "it is lent twice");
                     self.lent.push(id);
-                    pool.leave(&of(&pool, profile), &anyone());
+                    pool.leave(&of(pool, profile), &anyone());
                 }
-                Wanted::Resting(_) => pool.leave(&of(&pool, profile), &anyone()),
+                Wanted::Resting(_) => pool.leave(&of(pool, profile), &anyone()),
                 Wanted::Wait { orders, .. } => {
                     self.starting.extend(orders.into_iter().filter_map(|order| match order {
                         PoolOrder::Start { id, .. } => Some(id),
