@@ -51,12 +51,7 @@ function pushes.lease(session, inbox, priority, id, rest, len, bytes, since)
   local number = inbox.next_lease
   local lease = pack(leases.FORMAT, queues.next_score(inbox, priority, len), number, 0, 1, leases.CLAIMED, rest, 0,
     REPLICA, since)
-  if inbox.is_outside or inbox.leases_len >= inboxes.INLINE_LEN_MAX then
-    leases.put(session, inbox, { id, lease })
-  else
-    inbox.leases[id] = lease
-    inbox.leases_len = inbox.leases_len + 1
-  end
+  leases.put(session, inbox, { id, lease })
   inbox.next_lease = number + len
   inboxes.adjust(inbox, 0, len, bytes, bytes)
   return session .. pack('>d', number) .. inbox.claim
