@@ -72,6 +72,33 @@ fn acknowledging_one_message_of_a_segment_acknowledges_no_other() {
 }
 
 #[test]
+fn whole_segments_are_acknowledged_in_any_order_and_once() {
+    let redis = Redis::start();
+    block_on(async {
+        let storage = storage(redis.url()).await;
+        let view = ReplicaView::of(&*storage, "acme");
+        let bob = view.join().await;
+        let [first, second, third] = [
+            send_twelve(&view, bob).await,
+            send_twelve(&view, bob).await,
+            send_twelve(&view, bob).await,
+        ];
+        assert_eq!(view.lease_ids(bob).await.len(), 36);
+        let done = view.acknowledge(bob, &[&second[..], &first].concat()).await.unwrap();
+        assert_eq!((done.acknowledged, done.depth.leased, done.unknown), (24, 12, vec![]));
+        let twice = view.acknowledge(bob, &[&third[..], &third].concat()).await.unwrap();
+        assert_eq!((twice.acknowledged, twice.depth.leased), (12, 0));
+        assert_eq!(twice.unknown, third);
+        for id in [first, second, third].concat() {
+            assert_eq!(view.statuses(id).await, [DeliveryStatus::Acknowledged]);
+        }
+        for key in ["messages", "segments"] {
+            assert_eq!(redis.command(&["HLEN", &format!("{{acme}}:{key}")]), "0", "{key}");
+        }
+    });
+}
+
+#[test]
 fn messages_of_a_segment_become_dead_letters_one_by_one() {
     let redis = Redis::start();
     block_on(async {

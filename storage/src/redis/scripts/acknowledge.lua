@@ -9,9 +9,9 @@ local NONE = {}
 -- Leases that are looked for at once where none is of a segment.
 local FOUND_AT_ONCE = 64
 
--- Ends leases for good. Returns the number of messages, the ids of tracked ones, and the packed ids of all.
-function acknowledgements.finish(session, inbox, list)
-  local ids, waiting, deadlines, tracked, all = {}, {}, {}, {}, {}
+-- Takes leases out of an inbox, with what waits again. Returns their ids and the number of messages.
+local function take_out(session, inbox, list)
+  local ids, waiting, deadlines = {}, {}, {}
   local count, waited, bytes_in_flight, bytes = 0, 0, 0, 0
   for at = 1, #list do
     local lease = list[at]
@@ -29,18 +29,6 @@ function acknowledgements.finish(session, inbox, list)
     else
       bytes_in_flight = bytes_in_flight + bytes_of(entry)
     end
-    copies.drop(entry)
-    if len > 1 then
-      all[at] = lease.ids or segments.ids_of(ids[at])
-      segments.settle(entry, session, 'a', all[at])
-    else
-      all[at] = ids[at]
-      receipts.settle(entry, session, 'a')
-      frames.report_progress(entry, 'a')
-    end
-    if has_flag(entry, TRACKED) then
-      tracked[#tracked + 1] = ids[at]
-    end
   end
   leases.remove(session, inbox, ids)
   queues.remove(session, inbox, waiting)
@@ -48,45 +36,67 @@ function acknowledgements.finish(session, inbox, list)
   if count > 0 then
     adjust(inbox, -waited, waited - count, -bytes_in_flight, -bytes)
   end
+  return ids, count
+end
+
+-- Ends leases for good. Returns the number of messages, the ids of tracked ones, and the packed ids of all.
+function acknowledgements.finish(session, inbox, list)
+  local ids, count = take_out(session, inbox, list)
+  local tracked, all = {}, {}
+  for at = 1, #list do
+    local id, entry = ids[at], list[at].entry
+    copies.drop(entry)
+    if count_of(entry) > 1 then
+      all[at] = list[at].ids or segments.ids_of(id)
+      segments.settle(id, byte(entry, 17), session, 'a', all[at])
+    else
+      all[at] = id
+      receipts.settle(entry, session, 'a')
+      frames.report_progress(entry, 'a')
+    end
+    if has_flag(entry, TRACKED) then
+      tracked[#tracked + 1] = id
+    end
+  end
   return count, tracked, table.concat(all)
 end
 
--- Ends leases of a record in place, where all of these ids are plain messages in flight. Returns the number of messages
--- and the ids that were given twice; nil where `finish` has to do it.
+-- Ends leases of a record in place, where these are the ids of whole entries in flight that no sender follows, each once.
+-- Returns the number of messages; nil where `finish` has to do it.
 --
 -- Beside `finish` it is worth 14 to 17 % of what Redis does for a message: 18.4 instead of 21.3 us for messages to 64
--- sessions that were leased on request, 12.5 instead of 15.0 us for pushed ones.
+-- sessions that were leased on request, 12.5 instead of 15.0 us for pushed ones, 3.5 instead of 4.2 us in segments of 16.
 local function finish_inline(session, inbox, packed)
-  local inline = inbox.leases
-  for at = 1, #packed, 16 do
-    local lease = inline[sub(packed, at, at + 15)]
-    if not lease then
-      return nil
-    end
-    local flags = byte(lease, FLAGS_AT)
-    if byte(lease, STATE_AT) == RETURNED or flags >= SEGMENT or band(flags, TRACKED) ~= 0 then
-      return nil
-    end
-  end
-  local count, twice, bytes = 0, NONE, 0
-  for at = 1, #packed, 16 do
+  local inline, list, ids_of, at = inbox.leases, {}, {}, 1
+  while at <= #packed do
     local id = sub(packed, at, at + 15)
     local lease = inline[id]
-    if not lease then
-      twice = #twice > 0 and twice or {}
-      twice[#twice + 1] = id
-    else
-      count = count + 1
-      inline[id] = nil
-      local flags, of_lease = unpack_bytes('>BI4', lease, FLAGS_AT)
-      bytes = bytes + of_lease
-      drop_of(id, flags, of_lease)
+    local flags = lease and byte(lease, FLAGS_AT)
+    if not lease or ids_of[id] or byte(lease, STATE_AT) == RETURNED or band(flags, TRACKED) ~= 0 then
+      return nil
+    end
+    local ids = flags < SEGMENT and id or segments.ids_of(id)
+    if ids == '' or ids ~= sub(packed, at, at + #ids - 1) then
+      return nil
+    end
+    list[#list + 1], ids_of[id], at = id, ids, at + #ids
+  end
+  local count, bytes = #packed / 16, 0
+  for place = 1, #list do
+    local id = list[place]
+    local flags, of_lease = unpack_bytes('>BI4', inline[id], FLAGS_AT)
+    inline[id] = nil
+    bytes = bytes + of_lease
+    drop_of(id, flags, of_lease)
+    if flags < SEGMENT then
       settle_id(id, flags, session, 'a')
+    else
+      segments.settle(id, flags, session, 'a', ids_of[id])
     end
   end
-  inbox.leases_len = inbox.leases_len - count
+  inbox.leases_len = inbox.leases_len - #list
   adjust(inbox, 0, -count, -bytes, -bytes)
-  return count, twice
+  return count
 end
 
 -- Finds the leases of ids from this position on, and notes them by id.
@@ -194,9 +204,9 @@ function acknowledgements.acknowledge(session, packed, and_older, and_waiting)
     return reply_of(nil, ids_in(packed), 0, NONE), ''
   end
   if not and_older and not inbox.is_outside then
-    local count, twice = finish_inline(session, inbox, packed)
+    local count = finish_inline(session, inbox, packed)
     if count then
-      return reply_of(inbox, twice, count, NONE)
+      return reply_of(inbox, NONE, count, NONE)
     end
   end
   local list, unknown = acknowledgements.leases_of(session, packed)
@@ -213,27 +223,10 @@ local acknowledge = acknowledgements.acknowledge
 
 -- Ends leases of single messages: they become dead letters for this reason.
 local function reject(session, inbox, list, reason)
-  local ids, waiting, deadlines = {}, {}, {}
-  local bytes_in_flight, bytes = 0, 0
+  take_out(session, inbox, list)
   for at = 1, #list do
-    local lease = list[at]
-    local entry = lease.entry
-    ids[at] = id_of(entry)
-    bytes = bytes + bytes_of(entry)
-    if lease.state == RETURNED then
-      waiting[#waiting + 1] = entry
-      if lease.deadline > 0 then
-        deadlines[#deadlines + 1] = session .. entry
-      end
-    else
-      bytes_in_flight = bytes_in_flight + bytes_of(entry)
-    end
-    dead_letters.add(entry, session, reason, lease.deliveries)
+    dead_letters.add(list[at].entry, session, reason, list[at].deliveries)
   end
-  leases.remove(session, inbox, ids)
-  queues.remove(session, inbox, waiting)
-  expiry.remove(deadlines)
-  adjust(inbox, -#waiting, #waiting - #list, -bytes_in_flight, -bytes)
 end
 
 -- acknowledge: acknowledges messages of one session.

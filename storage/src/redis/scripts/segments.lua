@@ -118,11 +118,9 @@ function segments.ids_of(id)
   return call('HGET', key('segments'), id) or ''
 end
 
--- Writes that all of a segment is done with. Its receipt holds the ids of its messages from now on: `ids`, if the
--- caller knows them.
-function segments.settle(entry, session, status, ids)
-  local id = id_of(entry)
-  local bucket = receipts.settle_id(id, byte(entry, 17), session, status, ids or segments.ids_of(id))
+-- Writes that all of a segment is done with. Its receipt holds the ids of its messages from now on.
+function segments.settle(id, flags, session, status, ids)
+  local bucket = receipts.settle_id(id, flags, session, status, ids)
   local list = settled[bucket]
   if not list then
     list = {}
