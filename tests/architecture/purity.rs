@@ -23,6 +23,7 @@ const PURE: &[&str] = &[
     "gateway/slots.rs",
     "gateway/sound_items.rs",
     "gateway/told_lists.rs",
+    "gateway/turns.rs",
     "model/",
     "negotiate.rs",
     "project/heartbeats.rs",
