@@ -45,6 +45,25 @@ impl<M: 'static> Message for Envelope<M> {
     type Result = ();
 }
 
+/// Makes an actor panic. Compiled in for tests only.
+#[cfg(feature = "faults")]
+pub struct Panic;
+
+/// Lets an actor panic at a `Panic`.
+macro_rules! panics {
+    ($actor:ty) => {
+        #[cfg(feature = "faults")]
+        impl actix::Handler<$crate::supervise::Envelope<$crate::supervise::Panic>> for $actor {
+            type Result = ();
+
+            fn handle(&mut self, _: $crate::supervise::Envelope<$crate::supervise::Panic>, _: &mut Self::Context) {
+                panic!("a fault was injected");
+            }
+        }
+    };
+}
+pub(crate) use panics;
+
 /// Counts one command of a mailbox until it is dropped.
 struct MailboxSlot(Arc<ActorMetrics>);
 

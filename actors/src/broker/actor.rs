@@ -345,11 +345,4 @@ impl Handler<Envelope<UpdateProject>> for Broker {
     }
 }
 
-#[cfg(feature = "faults")]
-impl Handler<Envelope<super::Panic>> for Broker {
-    type Result = ();
-
-    fn handle(&mut self, _: Envelope<super::Panic>, _: &mut Context<Self>) {
-        panic!("a fault was injected");
-    }
-}
+crate::supervise::panics!(Broker);

@@ -41,10 +41,6 @@ pub(super) struct UpdateProject {
     pub reply: Reply,
 }
 
-/// Makes the actor panic. Compiled in for tests only.
-#[cfg(feature = "faults")]
-pub struct Panic;
-
 /// A change of a record. It is applied again to a newer record when another replica changed the record first.
 #[derive(Clone)]
 pub(super) struct RecordUpdate(Arc<UpdateFn>);

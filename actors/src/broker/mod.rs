@@ -9,5 +9,3 @@ mod start;
 pub use actor::{Broker, BrokerSettings};
 pub use handle::BrokerHandle;
 pub use keyring::{Keyring, Principal};
-#[cfg(feature = "faults")]
-pub use messages::Panic;

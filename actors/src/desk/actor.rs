@@ -91,18 +91,7 @@ impl Supervised for Desk {
     }
 }
 
-/// Makes the actor panic. For tests only.
-#[cfg(feature = "faults")]
-pub struct PanicDesk;
-
-#[cfg(feature = "faults")]
-impl Handler<Envelope<PanicDesk>> for Desk {
-    type Result = ();
-
-    fn handle(&mut self, _: Envelope<PanicDesk>, _: &mut Context<Self>) {
-        panic!("a fault was injected");
-    }
-}
+crate::supervise::panics!(Desk);
 
 /// The tasks of the actor.
 impl QuestionChanges {

@@ -20,8 +20,6 @@ mod targets;
 mod yap_rates;
 
 pub use actor::Desk;
-#[cfg(feature = "faults")]
-pub use actor::PanicDesk;
 pub(crate) use changes::{NoticeFrom, QuestionChanges};
 pub use consoles::ConsoleGuard;
 pub use feed::{ConsoleChange, ConsoleView, DeskEvent, DeskFeed, DeskSummary, Presence};

@@ -489,7 +489,7 @@ impl Handler<Envelope<PanicIn>> for Gateway {
             None => panic!("a fault was injected"),
             Some(name) => {
                 if let Some(child) = self.children.get(name.as_str()) {
-                    child.address.report(super::backend::PanicBackend);
+                    child.address.report(supervise::Panic);
                 }
             }
         }

@@ -101,10 +101,6 @@ pub(super) struct Reconfigure(pub Arc<BackendConfig>);
 /// The backend is no longer in the configuration.
 pub(super) struct Remove;
 
-/// Makes the actor panic. For tests only.
-#[cfg(feature = "faults")]
-pub(super) struct PanicBackend;
-
 impl Backend {
     /// An actor whose instance is started by `started`, or by the first call.
     pub fn new(
@@ -553,11 +549,4 @@ impl Handler<Envelope<Remove>> for Backend {
     }
 }
 
-#[cfg(feature = "faults")]
-impl Handler<Envelope<PanicBackend>> for Backend {
-    type Result = ();
-
-    fn handle(&mut self, _: Envelope<PanicBackend>, _: &mut Context<Self>) {
-        panic!("a fault was injected");
-    }
-}
+crate::supervise::panics!(Backend);

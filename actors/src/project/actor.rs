@@ -352,11 +352,4 @@ impl Handler<Envelope<ChildDown>> for Project {
     }
 }
 
-#[cfg(feature = "faults")]
-impl Handler<Envelope<super::Panic>> for Project {
-    type Result = ();
-
-    fn handle(&mut self, _: Envelope<super::Panic>, _: &mut Context<Self>) {
-        panic!("a fault was injected");
-    }
-}
+crate::supervise::panics!(Project);

@@ -65,7 +65,3 @@ pub(super) enum Child {
     Gateway,
     Session(SessionId),
 }
-
-/// Makes the actor panic. Compiled in for tests only.
-#[cfg(feature = "faults")]
-pub struct Panic;

@@ -24,8 +24,6 @@ pub use handle::{
     RequestTrace, SendRequest, SessionSet, StatusFilter, Thread, ThreadCursor, ThreadKey, ThreadPage, TransformRequest,
     TransformedPayload, VersionUsage,
 };
-#[cfg(feature = "faults")]
-pub use messages::Panic;
 pub use projects::Projects;
 pub use registration::{Registered, Registration};
 

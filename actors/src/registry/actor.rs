@@ -228,11 +228,4 @@ impl Handler<Envelope<RefreshCatalog>> for Registry {
     }
 }
 
-#[cfg(feature = "faults")]
-impl Handler<Envelope<super::PanicRegistry>> for Registry {
-    type Result = ();
-
-    fn handle(&mut self, _: Envelope<super::PanicRegistry>, _: &mut Context<Self>) {
-        panic!("a fault was injected");
-    }
-}
+crate::supervise::panics!(Registry);

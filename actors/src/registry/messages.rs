@@ -120,7 +120,3 @@ pub(crate) enum LensChanged {
     /// The record is larger than one may be: nothing changed.
     TooLarge,
 }
-
-/// Makes the actor panic. Exists in test builds only.
-#[cfg(feature = "faults")]
-pub struct PanicRegistry;

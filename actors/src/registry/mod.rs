@@ -27,8 +27,6 @@ pub(crate) use large_work::{LargeWork, ON_WORKER_BYTES_MAX};
 pub(crate) use lens_check::{KeptPayload, LENSES_INTO_VERSION_MAX, LensCheck};
 pub use lens_path::LensPath;
 pub use lenses::{Lenses, RegisteredLens};
-#[cfg(feature = "faults")]
-pub use messages::PanicRegistry;
 pub(crate) use messages::{ChangeLens, LensChange, LensChanged, Refresh, RefreshCatalog, RegisterProtocol};
 pub use messages::{LensOutcome, RegisteredProtocol};
 pub use schema::{Schema, WorkBudget};

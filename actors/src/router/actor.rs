@@ -552,11 +552,4 @@ impl Handler<Envelope<Route>> for Router {
     }
 }
 
-#[cfg(feature = "faults")]
-impl Handler<Envelope<super::PanicRouter>> for Router {
-    type Result = ();
-
-    fn handle(&mut self, _: Envelope<super::PanicRouter>, _: &mut Context<Self>) {
-        panic!("a fault was injected");
-    }
-}
+crate::supervise::panics!(Router);

@@ -71,7 +71,3 @@ impl Routed {
         }
     }
 }
-
-/// Makes the actor panic. Compiled in for tests only.
-#[cfg(feature = "faults")]
-pub struct PanicRouter;

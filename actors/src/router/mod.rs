@@ -9,7 +9,5 @@ mod reply_barrier;
 mod spans;
 
 pub use actor::{ROUTER_BYTES_MAX, Router};
-#[cfg(feature = "faults")]
-pub use messages::PanicRouter;
 pub use messages::{Recipients, Route, RouteAnswer, Routed, Submission};
 pub use spans::AcceptSpans;

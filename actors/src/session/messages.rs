@@ -232,7 +232,3 @@ pub struct EndSession {
 
 /// Messages that the store has leased to this session by push.
 pub struct DeliverPushed(pub PushedDelivery);
-
-/// Makes the actor panic. Compiled in for tests only.
-#[cfg(feature = "faults")]
-pub struct PanicSession;

@@ -27,8 +27,6 @@ use std::sync::Arc;
 
 pub(crate) use actor::SessionSettings;
 pub use actor::{Session, SessionEnded};
-#[cfg(feature = "faults")]
-pub use messages::PanicSession;
 pub(crate) use messages::ReceiveOutcome;
 pub use messages::{
     AcknowledgeMessages, AnswerWritten, Attach, AwaitMail, CancelReceive, DeliverPushed, Detach, Disconnect,

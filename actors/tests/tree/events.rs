@@ -101,7 +101,7 @@ fn the_log_tells_of_an_actor_that_panicked() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let (_, _, router) = world.project.actor_addresses();
-        router.tell(router::PanicRouter).unwrap();
+        router.tell(actors::supervise::Panic).unwrap();
         let restarted = ProjectEvent::Actor {
             actor: ActorKind::Router,
             change: ActorChange::Restarted,

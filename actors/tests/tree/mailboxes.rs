@@ -30,7 +30,7 @@ fn a_flooded_router_refuses_with_unavailable_and_later_answers_the_commands_that
         let world = World::new(slow_restarts(), ActorThread::Test).await;
         let (_, _, router) = world.project.actor_addresses();
         for _ in 0..2 {
-            router.tell(router::PanicRouter).unwrap();
+            router.tell(actors::supervise::Panic).unwrap();
         }
         let mut answers = Vec::new();
         let refused = loop {
@@ -43,7 +43,7 @@ fn a_flooded_router_refuses_with_unavailable_and_later_answers_the_commands_that
         assert!(matches!(refused, BrokerError::Unavailable { .. }));
         // A fresh clone of the address does not evade the bound, and a refused message reserves no slot.
         for _ in 0..100 {
-            assert!(router.clone().tell(router::PanicRouter).is_err());
+            assert!(router.clone().tell(actors::supervise::Panic).is_err());
         }
         assert_eq!(world.node("router", "default").mailbox_len, MAILBOX_LEN_MAX);
         for answer in answers {
@@ -61,7 +61,7 @@ fn a_message_for_a_session_with_a_full_mailbox_is_accepted_and_delivered() {
         let alice = world.register("alice", None).await;
         let (bob, line) = world.register_with_push("bob").await;
         for _ in 0..2 {
-            bob.address.tell(session::PanicSession).unwrap();
+            bob.address.tell(actors::supervise::Panic).unwrap();
         }
         while world.session_node(&bob).restarts < 2 {
             tokio::task::yield_now().await;
@@ -79,7 +79,7 @@ fn a_call_to_a_flooded_session_is_refused_immediately() {
         let world = World::new(slow_restarts(), ActorThread::Test).await;
         let bob = world.register("bob", None).await;
         for _ in 0..2 {
-            bob.address.tell(session::PanicSession).unwrap();
+            bob.address.tell(actors::supervise::Panic).unwrap();
         }
         while bob.address.tell(Nudge { barrier: None }).is_ok() {}
         let refused = world.project.disconnect(&bob).await;

@@ -27,7 +27,7 @@ fn two_restarts_allowed(backoff: Duration) -> project::ProjectSettings {
 /// Sends one panic more than [`two_restarts_allowed`] allows.
 fn panic_past_limit(member: &Member) {
     for _ in 0..3 {
-        member.address.tell(session::PanicSession).unwrap();
+        member.address.tell(actors::supervise::Panic).unwrap();
     }
 }
 
@@ -111,7 +111,7 @@ fn a_session_past_its_restart_limit_is_restarted_although_its_project_is_flooded
         tokio::time::sleep(Duration::from_millis(150)).await;
         let (project, _, _) = world.project.actor_addresses();
         for _ in 0..2 {
-            project.tell(project::Panic).unwrap();
+            project.tell(actors::supervise::Panic).unwrap();
         }
         while world.node("project", "default").restarts < 2 {
             tokio::task::yield_now().await;
@@ -144,9 +144,9 @@ fn a_project_is_reopened_from_the_store_when_an_actor_of_it_exceeds_its_restart_
                 let (project, registry, router) = world.project.actor_addresses();
                 for _ in 0..3 {
                     match kind {
-                        "router" => router.tell(router::PanicRouter),
-                        "registry" => registry.tell(registry::PanicRegistry),
-                        _ => project.tell(project::Panic),
+                        "router" => router.tell(actors::supervise::Panic),
+                        "registry" => registry.tell(actors::supervise::Panic),
+                        _ => project.tell(actors::supervise::Panic),
                     }
                     .unwrap();
                 }
@@ -179,7 +179,7 @@ fn a_project_past_its_restart_limit_does_not_affect_other_projects() {
             let current = world.current_project().await;
             let (_, _, router) = current.actor_addresses();
             for _ in 0..3 {
-                let _ = router.tell(router::PanicRouter);
+                let _ = router.tell(actors::supervise::Panic);
             }
             within_deadline("it is given up", async {
                 while !current.is_killed() {
@@ -199,7 +199,7 @@ fn a_broker_past_its_restart_limit_reports_it() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         for _ in 0..12 {
-            let _ = world.broker.address().tell(actors::broker::Panic);
+            let _ = world.broker.address().tell(actors::supervise::Panic);
         }
         world.await_giving_up().await;
     });
@@ -219,7 +219,7 @@ fn the_first_restart_is_immediate_and_later_ones_back_off() {
         let (_, _, router) = world.project.actor_addresses();
         for (at_least, below) in [(0, 40), (40, 80), (80, 100), (100, 1000), (100, 1000)] {
             let began = Instant::now();
-            router.tell(router::PanicRouter).unwrap();
+            router.tell(actors::supervise::Panic).unwrap();
             let answer = world.project.submit(Vec::new()).unwrap();
             tokio::task::yield_now().await;
             if at_least > 0 {
@@ -243,7 +243,7 @@ fn panics_outside_the_window_do_not_count() {
         let world = World::new(settings, ActorThread::Test).await;
         let (_, _, router) = world.project.actor_addresses();
         for _ in 0..5 {
-            router.tell(router::PanicRouter).unwrap();
+            router.tell(actors::supervise::Panic).unwrap();
             within_deadline("the restart", world.submit(Vec::new())).await.unwrap();
             tokio::time::sleep(Duration::from_millis(80)).await;
         }

@@ -133,7 +133,7 @@ fn a_batch_gathered_before_a_panic_of_the_router_is_accepted() {
             let submission = world.direct_submission(&alice, "bob").unwrap();
             answers.push(world.project.submit(vec![submission]).unwrap());
         }
-        router.tell(router::PanicRouter).unwrap();
+        router.tell(actors::supervise::Panic).unwrap();
         while world.node("router", "default").restarts == 0 {
             tokio::task::yield_now().await;
         }

@@ -244,11 +244,4 @@ impl Handler<Envelope<KillSession>> for Session {
     }
 }
 
-#[cfg(feature = "faults")]
-impl Handler<Envelope<crate::session::PanicSession>> for Session {
-    type Result = ();
-
-    fn handle(&mut self, _: Envelope<crate::session::PanicSession>, _: &mut Context<Self>) {
-        panic!("a fault was injected");
-    }
-}
+crate::supervise::panics!(Session);

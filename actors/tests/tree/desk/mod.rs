@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::now,
-    desk::{DeskEvent, Human, NewQuestion, PanicDesk, Reader},
+    desk::{DeskEvent, Human, NewQuestion, Reader},
     model::{
         ASKER_GONE, AddressedTo, Answer, BrokerError, Closing, Owner, ProjectId, Question, QuestionContent, QuestionId,
         QuestionState, SessionName, Urgency, Via,
@@ -315,7 +315,7 @@ fn a_panic_of_the_desk_loses_no_question() {
         world.await_offer(id, "mara").await;
         let lena = world.project.attach_console(human("lena")).await.unwrap();
         for round in 1..=3 {
-            world.project.desk_address().tell(PanicDesk).unwrap();
+            world.project.desk_address().tell(actors::supervise::Panic).unwrap();
             // Consoles belong to connections: one that leaves now is missed by the desk that starts again.
             within_deadline("the restart", async {
                 while world.node("desk", "default").restarts < round {

@@ -116,8 +116,8 @@ fn a_project_that_panics_during_its_deletion_is_still_deleted() {
         let (_, line) = there.register_with_push("bob").await;
         let (project, _, router) = there.project.actor_addresses();
         for _ in 0..3 {
-            project.tell(actors::project::Panic).unwrap();
-            router.tell(router::PanicRouter).unwrap();
+            project.tell(actors::supervise::Panic).unwrap();
+            router.tell(actors::supervise::Panic).unwrap();
         }
         world.broker.delete_project(there.project.id()).await.unwrap();
         line.closes_with(CloseReason::SessionEnded).await;

@@ -23,7 +23,7 @@ fn a_panic_of_the_broker_actor_loses_no_project_key_or_connection() {
             let (bob, line) = there.register_with_push("bob").await;
             let mut keys = world.broker.record(there.project.id()).unwrap().keys.len();
             for round in 1..=5 {
-                world.broker.address().tell(broker::Panic).unwrap();
+                world.broker.address().tell(actors::supervise::Panic).unwrap();
                 // Queued behind the panic.
                 let more = within_deadline("a key", world.broker.add_key(there.project.id(), member_key()));
                 assert!(is_valid(&world.broker, &more.await.unwrap()));
@@ -57,7 +57,7 @@ fn a_change_stored_during_a_panic_of_the_broker_actor_is_kept_by_the_next_change
         });
         tokio::task::yield_now().await;
         until("the start of the change", || broker.observe().mailbox_len == 0).await;
-        broker.address().tell(broker::Panic).unwrap();
+        broker.address().tell(actors::supervise::Panic).unwrap();
         until("the restart", || broker.observe().restarts == 1).await;
         store.set_paused(false);
         // The change was stored, and the actor panicked before it could answer.
@@ -75,7 +75,7 @@ fn a_broker_actor_past_its_restart_limit_gives_up() {
         let world = World::new(settings(), ActorThread::Test).await;
         // One panic more than the restart policy allows.
         for _ in 0..=10 {
-            world.broker.address().tell(broker::Panic).unwrap();
+            world.broker.address().tell(actors::supervise::Panic).unwrap();
         }
         world.await_giving_up().await;
         let refused = world.broker.add_key(&default_project(), member_key()).await;
