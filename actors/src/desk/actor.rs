@@ -5,8 +5,6 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-#[cfg(feature = "faults")]
-use actix::Handler;
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Supervised, fut::wrap_future};
 use futures_util::{StreamExt, stream};
 use tokio::time::timeout;
@@ -16,8 +14,6 @@ use super::{
     shared::Todo,
     state::{Effect, Plan},
 };
-#[cfg(feature = "faults")]
-use crate::supervise::Envelope;
 use crate::{
     clock::{millis, now},
     model::{ASKER_GONE, ActorKind, BrokerError, ConsoleId, ProjectEvent, ProjectId, QuestionId, SessionId, ShownYap},

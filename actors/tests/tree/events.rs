@@ -8,7 +8,6 @@ use actors::{
         SessionId,
     },
     project::ProjectSettings,
-    router,
     storage::{Direction, EventQuery, EventStart},
 };
 use uuid::Uuid;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use actors::{
     model::BrokerError,
-    project, router,
+    project,
     session::{self, Nudge},
     supervise::{MAILBOX_LEN_MAX, RestartPolicy},
 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use actors::{project, registry, router, session};
+use actors::{session, supervise::Panic};
 
 use crate::{
     load::Load,
@@ -26,10 +26,10 @@ impl Victim {
     fn panic(self, load: &Load) {
         let (project, registry, router) = load.world.project.actor_addresses();
         match self {
-            Self::Session(at) => load.recipients[at].address.tell(actors::supervise::Panic),
-            Self::Router => router.tell(actors::supervise::Panic),
-            Self::Registry => registry.tell(actors::supervise::Panic),
-            Self::Project => project.tell(actors::supervise::Panic),
+            Self::Session(at) => load.recipients[at].address.tell(Panic),
+            Self::Router => router.tell(Panic),
+            Self::Registry => registry.tell(Panic),
+            Self::Project => project.tell(Panic),
         }
         .unwrap();
     }
@@ -127,7 +127,7 @@ fn commands_queued_around_a_panic_are_all_handled_in_order() {
         // The whole batch is in the mailbox before the router runs again.
         for round in 0..5 {
             if round > 0 {
-                router.tell(actors::supervise::Panic).unwrap();
+                router.tell(Panic).unwrap();
             }
             let submission = world.direct_submission(&alice, "bob").unwrap();
             answers.push(world.project.submit(vec![submission]).unwrap());
@@ -159,7 +159,7 @@ fn messages_pushed_before_a_panic_and_not_acknowledged_are_pushed_again() {
         line.sees(&sent).await;
         world.acknowledge(&bob, vec![sent[0]]).await;
         line.take_pushed();
-        bob.address.tell(actors::supervise::Panic).unwrap();
+        bob.address.tell(Panic).unwrap();
         line.sees(&sent[1..]).await;
         assert!(line.recorded().pushed.iter().all(|delivery| delivery.count == 2));
         assert!(line.close_reasons().is_empty());
@@ -173,7 +173,7 @@ fn a_session_that_panics_over_a_nudge_does_not_keep_the_sender_waiting() {
         let alice = world.register("alice", None).await;
         let (bob, line) = world.register_with_push("bob").await;
         // The panic is in the mailbox before the nudge.
-        bob.address.tell(actors::supervise::Panic).unwrap();
+        bob.address.tell(Panic).unwrap();
         let routed = within_deadline("the answer", world.send(&alice, "bob")).await;
         line.sees(&[routed.result.message]).await;
     });
@@ -184,10 +184,10 @@ fn a_registered_protocol_survives_a_panic_of_the_registry() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let (_, registry, _) = world.project.actor_addresses();
-        registry.tell(actors::supervise::Panic).unwrap();
+        registry.tell(Panic).unwrap();
         world.register_protocol("other").await.unwrap();
         assert_eq!(world.project.protocols_len(), 2);
-        registry.tell(actors::supervise::Panic).unwrap();
+        registry.tell(Panic).unwrap();
         let another = serde_json::json!({"type": "object", "required": ["text"]});
         assert!(world.register_schema("other", another).await.is_err());
     });
@@ -201,7 +201,7 @@ fn sessions_keep_their_names_and_inboxes_when_their_project_panics() {
         let bob = world.register("bob", None).await;
         let sent = world.send_many(&alice, "bob", 2).await;
         let (project, _, _) = world.project.actor_addresses();
-        project.tell(actors::supervise::Panic).unwrap();
+        project.tell(Panic).unwrap();
         let again = world.try_register("bob", None).await.unwrap();
         assert!(again.resumed);
         assert_eq!(again.member.record.id, bob.record.id);

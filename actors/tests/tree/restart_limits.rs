@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use actors::{
     model::SessionId,
-    project, registry, router,
+    project,
     session::{self, CloseReason, Member},
     supervise::RestartPolicy,
 };

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use actors::{
     model::{BrokerError, ProjectConfig},
     project::ReceiveRequest,
-    router,
     session::{CloseReason, ReceiveCall, ReceiveMode, UnboundedReads},
     storage::{Storage, memory::MemoryStorage},
     supervise::ActorMetrics,

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use actors::{
-    broker::{self},
-    model::{BrokerError, ProjectConfig},
-};
+use actors::model::{BrokerError, ProjectConfig};
 
 use super::{default_project, is_valid, member_key, rename_to, start_broker, until};
 use crate::{
