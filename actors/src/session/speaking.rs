@@ -1,6 +1,6 @@
 //! Puts leased messages into the versions that their recipient declares, before they leave for its client.
 //!
-//! What cannot be decided now stays leased and is tried again: a release would count a delivery that never was.
+//! What cannot be decided now stays leased and is tried again.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
