@@ -226,7 +226,9 @@ impl<P: Program> Screen<P> {
         self.terminal.clear()?;
         // Ctrl-C in the other program was for the other program.
         let interrupt = usize::try_from(SIGINT).unwrap_or_default();
-        let _ = self.caught.compare_exchange(interrupt, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self
+            .caught
+            .compare_exchange(interrupt, 0, Ordering::Relaxed, Ordering::Relaxed);
         Ok(done)
     }
 }

@@ -73,7 +73,7 @@ impl RedisStore {
         self.run_at_rest(operation, read)
     }
 
-    /// As [`Self::run`], for what also happens in a project that nobody uses.
+    /// As [`Self::run`], for what also happens in a project that has no traffic.
     fn run_at_rest<T: 'static>(
         &self,
         operation: Operation,

@@ -1,7 +1,7 @@
 //! When a project needs no sweep, because this replica does not use it and nothing ends soon.
 //!
-//! A project costs Redis something even if nobody uses it, for each replica that has it open. Whatever a replica adds to a
-//! project, it sweeps itself; after its end the other replicas notice within [`REST_MAX`].
+//! Each sweep costs Redis time, also of a project without traffic. What a replica adds to a project, it sweeps itself; after
+//! its end the other replicas do so within [`REST_MAX`].
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
