@@ -1,13 +1,13 @@
 //! Backends that administrators add while the broker runs: they are served, kept, and seen at every replica.
 
-use std::thread;
+use std::{fs, thread};
 
 use serde_json::{Value, json};
 
 use super::{
-    harness::{Calls, Gateway, Plan, tools_of},
+    harness::{Calls, Gateway, Plan, fake_backend, tools_of},
     operators::{cli, text},
-    support::{Redis, eventually},
+    support::{Agent, Redis, Wire, eventually},
 };
 
 /// A plan whose administrators may add commands.
@@ -24,6 +24,25 @@ fn lists(gateway: &Gateway, name: &str, tool: &str) {
     eventually(tool, || {
         tools_of(&client, name).contains(&tool.to_owned()).then_some(())
     });
+}
+
+#[test]
+fn a_list_that_waits_while_a_backend_is_added_is_that_of_its_own_backend() {
+    let gate = std::env::temp_dir().join(format!("mcp-broker-gate-{}", uuid::Uuid::new_v4().simple()));
+    let (path, fake) = (gate.display(), fake_backend().display().to_string());
+    let script = format!("until [ -e '{path}' ]; do sleep 0.05; done; exec '{fake}' --tool of-b");
+    let gateway = open_plan().program("b", "sh", &["-c".to_owned(), script], "").start();
+    let door = Agent::legacy(Wire::open_at(gateway.address, "/ws/b"), "2025-11-25", &json!({}));
+    let list = door.wire.asks("tools/list", json!({}));
+    door.wire.syncs();
+    gateway.adds("a", gateway.fake_table(&["--tool", "of-a"]));
+    eventually("the backend that comes first by name is ready", || {
+        (shown(&gateway, "a")["state"] == "ready").then_some(())
+    });
+    fs::write(&gate, "").unwrap();
+    let tools = door.wire.answer_to(&list).unwrap().to_string();
+    assert!(tools.contains("of-b") && !tools.contains("of-a"), "{tools}");
+    fs::remove_file(gate).unwrap();
 }
 
 #[test]

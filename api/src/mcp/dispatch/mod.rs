@@ -157,8 +157,8 @@ fn serve_method(
 
 /// Serves a method that lists something.
 fn list(context: &Rc<PeerContext>, to: &ReplyTo, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
-    if let (Some(backends), Some(kind)) = (forwarding::lists_of(context), ListKind::of_method(method)) {
-        return shared_lists::serve(context, to, kind, params, backends);
+    if let (Some(shown), Some(kind)) = (forwarding::lists_of(context), ListKind::of_method(method)) {
+        return shared_lists::serve(context, to, kind, params, shown);
     }
     let viewer = shared_lists::viewer_of(context);
     let list = viewer.list(method, params, to.modern);

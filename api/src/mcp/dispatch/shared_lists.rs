@@ -1,11 +1,8 @@
 //! The lists that the broker and its backends share: the broker's own items first, then those of the backends, in pages.
 
-use std::{rc::Rc, sync::Arc};
+use std::rc::Rc;
 
-use actors::{
-    clock::now,
-    gateway::{GatewayShared, ListKind},
-};
+use actors::{clock::now, gateway::ListKind};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::timeout;
@@ -14,6 +11,7 @@ use crate::{
     mcp::{
         calls::ShutdownBehaviour,
         context::PeerContext,
+        forwarding::ShownLists,
         lists::{ListViewer, result_text},
         reply::ReplyTo,
         rpc::{INTERNAL_ERROR, Params, RpcError},
@@ -35,23 +33,29 @@ pub(super) fn serve(
     to: &ReplyTo,
     kind: ListKind,
     params: &Params<'_>,
-    (gateway, only): (Arc<GatewayShared>, Option<usize>),
+    shown: ShownLists,
 ) -> Result<(), RpcError> {
     let from = first_item(params)?;
     let list_wait = context.project.gateway().map(|gateway| gateway.settings().list_wait);
     let list_wait = list_wait.unwrap_or_default();
-    let at_most = gateway.wait_left(only, list_wait, now());
+    let wait_left = move |context: &PeerContext, shown: &ShownLists| {
+        let only = shown.only_backend(context, &shown.gateway.offered());
+        shown.gateway.wait_left(only, list_wait, now())
+    };
+    let at_most = wait_left(context, &shown);
     if at_most.is_zero() {
-        return answer(context, to, kind, from, &gateway, only);
+        return answer(context, to, kind, from, &shown);
     }
     if !context.calls.has_free_slot() {
         return Err(RpcError::new(INTERNAL_ERROR, "too many calls are under way"));
     }
     let (waiting, to_waiting) = (Rc::clone(context), to.clone());
     let wait = async move {
-        let all_known = gateway.wait_for(|| gateway.wait_left(only, list_wait, now()).is_zero().then_some(()));
+        let all_known = shown
+            .gateway
+            .wait_for(|| wait_left(&waiting, &shown).is_zero().then_some(()));
         let _ = timeout(at_most, all_known).await;
-        if let Err(error) = answer(&waiting, &to_waiting, kind, from, &gateway, only) {
+        if let Err(error) = answer(&waiting, &to_waiting, kind, from, &shown) {
             to_waiting.error(&waiting.outbox, &error);
         }
     };
@@ -78,13 +82,12 @@ fn answer(
     to: &ReplyTo,
     kind: ListKind,
     from: Option<usize>,
-    gateway: &GatewayShared,
-    only: Option<usize>,
+    shown: &ShownLists,
 ) -> Result<(), RpcError> {
-    let offered = gateway.offered();
+    let offered = shown.gateway.offered();
     let page = offered
         .routes
-        .listing(only, kind)
+        .listing(shown.only_backend(context, &offered), kind)
         .page(from.unwrap_or_default(), PAGE_BYTES_MAX);
     let page = page.ok_or_else(|| RpcError::invalid_params("Invalid cursor"))?;
     let own_text = (from.is_none() && context.exposure.has_own())

@@ -400,7 +400,7 @@ fn notify_of_list<S: Fn(&[u8])>(
     send: S,
 ) -> impl Future<Output = ()> + use<S> {
     let mut own = context.service.lists.changes(list);
-    let mut backends = forwarding::lists_of(context).map(|(gateway, _)| gateway.revisions());
+    let mut backends = forwarding::lists_of(context).map(|shown| shown.gateway.revisions());
     let only = context.exposure.backend().cloned();
     let mut seen = backends
         .as_mut()

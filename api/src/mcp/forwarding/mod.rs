@@ -22,6 +22,6 @@ mod tasks;
 pub use asking::carried_capabilities;
 pub use forward::forward;
 pub use question::profile_of;
-pub use route::{find_route, lists_of};
+pub use route::{ShownLists, find_route, lists_of};
 pub use subscription::watch_resource;
 pub use tasks::{task_route, watch_task};

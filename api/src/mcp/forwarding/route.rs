@@ -66,14 +66,36 @@ fn gateway_of(context: &PeerContext) -> Option<(&Arc<GatewayShared>, Arc<Offered
     (may_have_any || !context.exposure.has_own()).then_some((gateway, offered))
 }
 
-/// The backends whose lists the caller sees, and which of them; `None` for the broker's own lists alone.
-pub fn lists_of(context: &PeerContext) -> Option<(Arc<GatewayShared>, Option<usize>)> {
-    if let Some((gateway, offered)) = gateway_of(context) {
-        return Some((Arc::clone(gateway), context.exposure.only_backend(&offered)));
+/// The backends whose lists a caller sees.
+pub struct ShownLists {
+    pub gateway: Arc<GatewayShared>,
+    /// The caller may use no backend, and sees nothing else.
+    are_empty: bool,
+}
+
+impl ShownLists {
+    /// As [`Exposure::only_backend`](crate::mcp::exposure::Exposure::only_backend).
+    pub fn only_backend(&self, context: &PeerContext, offered: &Offered) -> Option<usize> {
+        if self.are_empty {
+            return Some(usize::MAX);
+        }
+        context.exposure.only_backend(offered)
     }
-    // A caller that may use no backend, and sees nothing else, sees empty lists.
+}
+
+/// The backends whose lists the caller sees; `None` for the broker's own lists alone.
+pub fn lists_of(context: &PeerContext) -> Option<ShownLists> {
+    if let Some((gateway, _)) = gateway_of(context) {
+        return Some(ShownLists {
+            gateway: Arc::clone(gateway),
+            are_empty: false,
+        });
+    }
     let gateway = context.project.gateway().filter(|_| !context.exposure.has_own())?;
-    Some((Arc::clone(gateway.shared()), Some(usize::MAX)))
+    Some(ShownLists {
+        gateway: Arc::clone(gateway.shared()),
+        are_empty: true,
+    })
 }
 
 /// The error for a tool that does not exist for the caller.
