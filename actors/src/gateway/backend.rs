@@ -67,11 +67,11 @@ pub(super) struct Backend {
     failed_openings: Arc<AtomicU32>,
     keeping: Keeping,
     told: ToldLists,
-    /// Of what it offers, if it was added.
+    /// The bytes of its lists, which count against [`ADDED_LISTS_BYTES_MAX`] if an administrator has added it.
     list_bytes: Held,
     /// The instances of the pool, by their ids there.
     pooled: HashMap<u64, Launched>,
-    /// Ends unused ones.
+    /// The timer that ends unused instances of the pool.
     pool_timer: Option<SpawnHandle>,
     timer: Option<SpawnHandle>,
     /// Tells the gateway that what the backend offers, or its state, may have changed.

@@ -1,5 +1,5 @@
-//! A call to a backend, and the link that carries it. The link has no mailbox: callers on any thread write their requests into
-//! it, and read the events of each call in order.
+//! A call to a backend, the link that carries it, and the checkout that the call holds. The link has no mailbox: callers on
+//! any thread write their requests into it, and read the events of each call in order.
 
 use std::{
     collections::VecDeque,
@@ -233,13 +233,13 @@ impl CallEvents {
 /// and those that ignore it run on: their calls count among those that run at once.
 const CANCELLED_TURN_MAX: Duration = Duration::from_secs(5);
 
-/// How much longer it may last in an instance that runs one call at a time. Then the instance is ended: a question of the call would
-/// reach the next caller.
+/// How much longer such a call may last in an instance that runs one call at a time. Then the instance is ended: a question
+/// of the call would reach the next caller.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
 
-/// Lends instances and turns to calls.
+/// Lends instances and turns to calls, as [`Checkouts`](super::Checkouts) does.
 pub trait Lender: fmt::Debug + Send + Sync {
-    /// Takes back an instance, and a turn.
+    /// Takes back an instance and a turn, where they are given.
     fn give_back(&self, instance: Option<u64>, turn: Option<Lane>);
 
     /// Ends an instance.
@@ -257,7 +257,7 @@ pub struct Checkout {
 }
 
 impl Checkout {
-    /// That of an instance by its id, with a turn of this lane.
+    /// The checkout of the instance with this id, with a turn of this lane.
     pub(super) fn new(lender: Arc<dyn Lender>, instance: u64, lane: Lane, is_exclusive: bool) -> Self {
         Self {
             lender,

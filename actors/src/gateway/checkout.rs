@@ -1,4 +1,5 @@
-//! Lends the instances of a [`Pool`] to calls. Callers that wait are served in rotation.
+//! Lends the instances of a [`Pool`] to calls, each with a turn: together they are a [`Checkout`]. A call that gets none at
+//! once waits for its turn first ([`Turns`], in rotation of the callers) and then for an instance.
 
 use std::{
     fmt,
@@ -35,9 +36,9 @@ struct State {
 /// A call that waits.
 struct Waiting {
     affinity: Affinity,
-    /// Whose call it is, as an instance that learns something of its caller knows it.
+    /// The caller, by the name under which an instance that learns something of it knows it.
     learner: Arc<str>,
-    /// It lacks its turn while it waits for room that only the calls of other owners can make.
+    /// The call holds a turn. It gives the turn back while it waits for room that only the calls of other owners can make.
     has_turn: bool,
     give: oneshot::Sender<Given>,
 }
@@ -49,11 +50,11 @@ type Given = Result<(Checkout, Arc<dyn Link>), Rest>;
 pub enum NotLent {
     /// An instance for its caller could not be started.
     Resting(Rest),
-    /// The instance has been taken back.
+    /// The instance has ended before the call could take it. The call waits again.
     Gone,
 }
 
-/// What follows from a change.
+/// What follows from a change, once the lock is free.
 enum Effect {
     Order(PoolOrder),
     Give(Waiting, Result<(u64, Arc<dyn Link>), Rest>),
@@ -196,8 +197,8 @@ impl Checkouts {
         })
     }
 
-    /// Calls that wait for their turn or for an instance of their own. One whose turn has come and that waits for the backend is not
-    /// among them.
+    /// Calls that wait for their turn or for an instance of their own. A call that has its turn and waits for the main instance
+    /// is not among them.
     pub(super) fn waiting_len(&self) -> usize {
         let state = self.state.lock();
         state.own_len() + state.lanes.iter().map(|lane| lane.counts().1).sum::<usize>()
@@ -232,7 +233,8 @@ impl Checkouts {
         self.look(|pool| pool.is_starting(affinity))
     }
 
-    /// Lends an instance to a call of `learner`, of whom the instance may learn something, if that needs no wait.
+    /// Lends an instance to a call, if that needs no wait. `learner` names the caller to an instance that learns something of
+    /// it.
     pub fn try_lend(self: &Arc<Self>, affinity: &Affinity, learner: &Arc<str>) -> Option<(Checkout, Arc<dyn Link>)> {
         let (lane, mut state) = (affinity.lane(), self.state.lock());
         if !state.lane(lane).try_take() {

@@ -49,19 +49,19 @@ pub(super) struct Told {
     pub lists: Arc<BackendLists>,
 }
 
-/// What the store has of one backend.
+/// What the store has of one backend, and what is to be written to it.
 pub(super) struct Keeping {
     pub store: Arc<KeptLists>,
     /// What the store has, if that is known.
     pub kept: Option<Told>,
-    /// What is to be kept after that.
+    /// What is to be written next.
     pub next: Option<Told>,
-    /// One write is under way at most.
+    /// A write is under way. There is at most one.
     pub is_writing: bool,
 }
 
 impl Keeping {
-    /// Of a backend of which nothing is known.
+    /// The state of a backend of which nothing is known.
     pub fn new(store: Arc<KeptLists>) -> Self {
         Self {
             store,

@@ -114,7 +114,7 @@ pub struct Life {
     deadline_ms: Option<u64>,
     /// What follows when the instance that is being ended has ended.
     after_stop: AfterStop,
-    /// The same for a running instance that is being drained. Until then nothing takes its place.
+    /// What follows when a running instance has been drained. Until then nothing takes its place.
     after_drain: Option<AfterStop>,
 }
 

@@ -7,8 +7,9 @@
 //!       (+ others             for callers that do not share the main one)
 //! ```
 //!
-//! A call passes no actor. Its caller looks its name up in the [`RoutingTable`], is lent an instance ([`Checkout`]) and writes its
-//! request into the [`Link`] of that; the answer comes back by the number of the call ([`Call`]).
+//! A call passes no actor. Its caller looks its name up in the [`RoutingTable`], gets a [`Checkout`] (an instance and a turn) from
+//! the [`Checkouts`] of the backend, and writes its request into the [`Link`] of that instance. The answer comes back by the
+//! number of the call ([`Call`]).
 //!
 //! # Invariants
 //!
@@ -19,7 +20,8 @@
 //! 5. A question of a backend reaches the caller of the call that it belongs to, or no caller.
 //! 6. The failure of a backend, of its instance or of its actor, reaches neither its project nor another backend.
 //!
-//! What a backend offers is kept in the store of the project. The gateway knows neither projects nor sessions. What starts processes and speaks to them is behind [`Launcher`].
+//! What a backend offers is kept in the store of the project. The gateway knows neither projects nor sessions. What starts
+//! processes and speaks to them is behind [`Launcher`].
 
 mod actor;
 mod added;

@@ -1,7 +1,9 @@
-//! The instances of a backend that are lent to calls. Each serves one affinity. The main one serves everyone: all calls that need
-//! no other. Those of a legacy backend that may ask run one call at a time, because its questions do not say which call they
-//! belong to, and each got the capabilities of its callers. Those of one that is not shared by the whole project run the calls
-//! of one owner.
+//! The instances of a backend that are lent to calls. Each serves one [`Affinity`]:
+//!
+//! - The main instance serves everyone: all calls that need no other instance.
+//! - An instance of a legacy backend that may ask serves callers with the same capabilities, which it got in its handshake. It
+//!   runs one call at a time, because a question of such a backend does not say which call it belongs to.
+//! - An instance of a backend that the project does not share serves one owner: a key, a session or a connection.
 
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use crate::model::Sharing;
 
 /// How long an affinity rests after an instance for it could not be started.
 const REST_MS: u64 = 5_000;
-/// Audiences that rest at the same time. Beyond them the one that rests for the longest time is tried again earlier.
+/// Affinities that rest at the same time. Beyond them the one that rests for the longest time is tried again earlier.
 const RESTS_LEN_MAX: usize = 64;
 
 /// How the instances of a backend are lent to calls.
@@ -43,8 +45,8 @@ impl PoolMode {
         others: 0,
     };
 
-    /// That of a backend. One that the whole project shares needs no instance but the main one, unless its instances run one
-    /// call at a time.
+    /// The mode of a backend. A backend that the whole project shares needs no instance but the main one, unless its instances
+    /// run one call at a time.
     pub fn new(sharing: Sharing, one_call: bool, others: usize) -> Self {
         if sharing == Sharing::Project && !one_call {
             return Self::SHARED;
@@ -65,8 +67,8 @@ impl PoolMode {
         }
     }
 
-    /// For whom the instance is that takes a call. `profile` is what its caller can be asked for, `may_ask` whether such a call
-    /// asks, and `owner` says to whom the instance belongs.
+    /// The affinity of a call. `profile` is what its caller can be asked for, `may_ask` whether such a call asks, and `owner`
+    /// says to whom an instance of the caller belongs.
     pub fn affinity(self, profile: Profile, may_ask: bool, owner: impl FnOnce(Sharing) -> Arc<str>) -> Affinity {
         let is_owned = self.sharing != Sharing::Project;
         let has_profile = self.one_call && (is_owned || (may_ask && self.others > 0));
@@ -76,7 +78,7 @@ impl PoolMode {
         }
     }
 
-    /// Calls that run at once in a lane, if `concurrency` is the most where an instance runs several.
+    /// How many calls run at once in a lane. `concurrency` is the most where an instance runs several.
     pub fn turns(self, lane: Lane, concurrency: usize) -> usize {
         match lane {
             Lane::Lent if self.one_call => self.others,
@@ -86,10 +88,10 @@ impl PoolMode {
 }
 
 impl Affinity {
-    /// That of the main instance which takes all calls, and of calls that cannot know yet which instance they need.
+    /// The affinity of a main instance that takes all calls, and of calls that cannot know yet which instance they need.
     pub const EVERYONE: Self = PoolMode::SHARED.of_project(Profile::NONE);
 
-    /// Whether it is that of the main instance, which has no owner and got no capabilities, or all where it is the only one.
+    /// Whether this is the affinity of the main instance: no owner, and no capabilities by which instances differ.
     fn is_everyone(&self) -> bool {
         self.owner.is_none() && self.profile == Profile::NONE
     }
@@ -116,7 +118,7 @@ pub struct Pool {
     /// `None` while the backend does not run.
     pub mode: Option<PoolMode>,
     instances: Vec<Pooled>,
-    /// For whom calls wait, and whose calls they are.
+    /// The affinity of each call that waits, and its caller.
     waiting: Vec<(Affinity, Arc<str>)>,
     last_id: u64,
     rests: Vec<Rest>,
@@ -126,7 +128,7 @@ pub struct Pool {
 struct Pooled {
     id: u64,
     affinity: Affinity,
-    /// Whose call used it last. Once it has learnt something of that caller, it serves no other one.
+    /// The caller that used it last. Once it has learnt something of that caller, it serves no other one.
     last_caller: Option<Arc<str>>,
     /// `None` while it starts.
     link: Option<Arc<dyn Link>>,
@@ -148,7 +150,7 @@ impl Pooled {
     }
 }
 
-/// An instance could not be started.
+/// An affinity whose last instance could not be started: no other one is started for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rest {
     pub affinity: Affinity,
@@ -157,12 +159,12 @@ pub struct Rest {
     pub until_ms: u64,
 }
 
-/// What a call gets that wants an instance.
+/// The answer of the pool to a call that needs an instance.
 #[derive(Debug)]
 pub enum Wanted {
     Lent(u64, Arc<dyn Link>),
-    /// It waits until the pool changes. Meanwhile these are to be done. It keeps its turn, unless it waits for room that only
-    /// the calls of other owners can make.
+    /// The call waits until the pool changes. The actor carries out the orders meanwhile. The call keeps its turn, unless it
+    /// waits for room that only the calls of other owners can make.
     Wait {
         orders: Vec<PoolOrder>,
         keeps_turn: bool,

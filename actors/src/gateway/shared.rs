@@ -52,7 +52,7 @@ pub struct Offered {
     pub routes: RoutingTable,
     /// What was known of the backends when the routing table was made.
     pub(super) known: Vec<Known>,
-    /// All backends of the project are among them. The added ones lack until the store has been read.
+    /// All backends of the project are among them. The added backends are missing until the store has been read.
     pub(super) is_complete: bool,
 }
 
@@ -82,7 +82,7 @@ pub struct AllRevisions {
 }
 
 impl AllRevisions {
-    /// Those of all backends together, or of one alone.
+    /// The revisions of the lists of all backends together, or of one alone.
     pub fn of(&self, only: Option<&BackendName>) -> ListRevisions {
         match only {
             None => self.together,
@@ -272,7 +272,7 @@ pub struct BackendView {
     pub since_ms: u64,
     /// When it is tried again, on the monotonic clock.
     pub retry_at_ms: Option<u64>,
-    /// Takes calls, if it runs.
+    /// The link of the main instance, if it runs.
     pub link: Option<Arc<dyn Link>>,
     /// How its instances are lent to calls.
     pub pool_mode: PoolMode,
@@ -297,14 +297,14 @@ impl BackendView {
         }
     }
 
-    /// For whom the instance is that has to be lent to a call of this method. `profile` is what its caller can be asked for, and
-    /// `owner` says to whom it belongs. Only tools, prompts and resources ask.
+    /// The affinity of a call of this method, which says what instance the call needs. `profile` is what its caller can be asked
+    /// for, and `owner` says to whom an instance of the caller belongs. Only tools, prompts and resources ask.
     pub fn affinity(&self, method: &str, profile: Profile, owner: impl FnOnce(Sharing) -> Arc<str>) -> Affinity {
         let may_ask = matches!(method, "tools/call" | "prompts/get" | "resources/read");
         self.pool_mode.affinity(profile, may_ask, owner)
     }
 
-    /// To whom the instance belongs that tells its caller of changes; `None` for the main one.
+    /// The owner of the instance that reports changes to a caller; `None` for the main instance.
     pub fn owner(&self, owner: impl FnOnce(Sharing) -> Arc<str>) -> Option<Arc<str>> {
         let sharing = match self.link {
             Some(_) => self.pool_mode.sharing,

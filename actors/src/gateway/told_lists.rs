@@ -8,10 +8,11 @@ use super::lists::BackendLists;
 /// everything.
 #[derive(Default)]
 pub struct ToldLists {
-    /// Those of the main instance, and whether all of them could be read.
+    /// The lists of the main instance, and whether all of them could be read.
     by_main: Option<(BackendLists, bool)>,
+    /// The lists of the instance of the pool whose client can be asked for everything.
     for_askers: Option<BackendLists>,
-    /// The instance of the pool that was started to tell them.
+    /// The instance of the pool that was started to send its lists, by its id.
     awaited: Option<u64>,
     /// What was known before. It is used until what is awaited comes.
     known: Option<Arc<BackendLists>>,

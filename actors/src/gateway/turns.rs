@@ -7,15 +7,15 @@ use std::collections::VecDeque;
 pub(super) const WAITING_LEN_MAX: usize = 1_024;
 const WAITING_OF_CALLER_MAX: usize = 256;
 
-/// The callers that share turns: a number for each.
+/// The number of a caller, by which turns rotate.
 pub type CallerId = u64;
 
-/// The calls that share turns.
+/// A group of calls that share turns. A backend has one limit for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Those of a main instance that runs several calls at once.
+    /// The calls of a main instance that runs several at once.
     Shared,
-    /// Those of all other instances.
+    /// The calls of all other instances, and of a main instance that runs one call at a time.
     Lent,
 }
 
@@ -79,7 +79,7 @@ impl<T> Turns<T> {
         Ok(())
     }
 
-    /// Gives a turn that is free to the call that is next.
+    /// Gives a free turn to the next call: the first of the caller that has waited longest.
     pub fn call_up(&mut self) -> Option<T> {
         if self.waiting.is_empty() || !self.try_take() {
             return None;
@@ -93,7 +93,7 @@ impl<T> Turns<T> {
         next
     }
 
-    /// The calls of which this is not true do not wait any longer.
+    /// Keeps those waiting calls for which this is true.
     pub fn retain(&mut self, stays: impl Fn(&T) -> bool) {
         for (_, calls) in &mut self.waiting {
             calls.retain(&stays);

@@ -21,7 +21,8 @@ use crate::{
 
 /// How long an instance of the pool is kept that has no call.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
-/// The same for one that belongs to an owner, if the configuration does not say it: it may remember what its owner has done.
+/// How long it is kept if it belongs to an owner and the configuration does not say how long: it may remember what its owner
+/// has done.
 const UNUSED_OWNED_MAX: Duration = Duration::from_secs(1_800);
 
 impl Launched {

@@ -59,9 +59,9 @@ pub struct RunningCall {
     pub request: ForwardedRequest,
     /// What the caller can be asked for.
     pub capabilities: Map<String, Value>,
-    /// The same for a legacy backend.
+    /// What the caller can be asked for, in the form that a legacy backend gets.
     pub profile: Profile,
-    /// As whom an instance that learns something of the caller knows it.
+    /// Names the caller to an instance that learns something of it: see `owner.rs`.
     pub learner: Arc<str>,
     pub _held: Share,
     /// Notified when the broker stops.

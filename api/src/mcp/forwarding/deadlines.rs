@@ -8,14 +8,15 @@ use tokio::time::Instant;
 /// When a call has taken too long.
 pub struct Deadlines {
     pub begun: Instant,
-    /// The next moment at which a sign of life is missing.
+    /// When the call has taken too long without a sign of life.
     pub next: Instant,
+    /// When it has taken too long in all.
     pub last: Instant,
     timeouts: CallTimeouts,
 }
 
 impl Deadlines {
-    /// Those of a call that began at this time.
+    /// The deadlines of a call that began at this time.
     pub fn begin(timeouts: CallTimeouts, begun: Instant) -> Self {
         Self {
             begun,

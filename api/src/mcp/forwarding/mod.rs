@@ -1,7 +1,17 @@
 //! Requests that a backend answers: which backend a name leads to, what is sent to it, and what becomes of its answer.
 //!
-//! `route` finds the backend, `request` writes the frame, `forward` begins the call, `call` runs the call to its answer, `record` counts and traces it, `response` translates the
-//! answer into the caller's era, `addresses` notes which addresses it hands out, `asking` brings questions of a backend to its caller, `question` in the form that the caller takes, `tasks` passes its tasks on, under ids of `task_id`, and `own_instance` is the instance that tells a caller of changes. Nothing is parsed but the members that change; all other bytes are passed on as they are.
+//! In the order of a call:
+//!
+//! - `route` finds the backend, and `forward` begins the call.
+//! - `request` takes the params apart and writes the frame.
+//! - `call` runs the call to its answer. Its `opening` gets an instance, for which `owner` names the caller; `deadlines` says
+//!   when the call has taken too long; `record` lists, counts and traces it.
+//! - `asking` brings questions of a backend to its caller, `question` in the form that the caller takes.
+//! - `response` translates the answer into the caller's era, and `addresses` notes which addresses it hands out.
+//! - `tasks` passes the tasks of backends on, under ids of `task_id`. `subscription` watches resources, at the instance that
+//!   `own_instance` finds.
+//!
+//! Nothing is parsed but the members that change; all other bytes are passed on as they are.
 
 mod addresses;
 mod asking;

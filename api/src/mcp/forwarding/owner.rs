@@ -1,4 +1,8 @@
-//! To whom an instance of a backend belongs that not the whole project shares.
+//! How a backend's pool knows the caller of a call. It has three names for three purposes:
+//!
+//! - [`Caller::id`], a number: callers that wait take turns by it.
+//! - [`owner_of`]: the owner of an instance that the project does not share. It is a part of the affinity of the call.
+//! - [`learner_of`]: an instance that has learnt something of a caller, an answer to a question, serves only this caller.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},

@@ -69,8 +69,8 @@ pub struct Input {
 }
 
 impl ForwardedRequest {
-    /// The request of `client`, unless its `_meta` names another one. `replaced` is a member of the params
-    /// with its other value as JSON, and `trace` takes the place of what `_meta` says of the trace.
+    /// The request of `client`, unless its `_meta` names another one. `replaced` is a member of the params with its new value
+    /// as JSON, and `trace` replaces the trace of `_meta`.
     ///
     /// # Errors
     /// The params are not JSON.
@@ -115,7 +115,8 @@ impl ForwardedRequest {
         Ok(request)
     }
 
-    /// The same of a client that can be asked for what `capabilities` say, and wants log messages from `log_level` on.
+    /// Adds what the request says of its client: what the client can be asked for, and the lowest level of log messages that
+    /// it wants.
     pub fn for_caller(mut self, capabilities: &Map<String, Value>, log_level: Option<Level>) -> Self {
         self.log_level = log_level;
         if !capabilities.is_empty() {

@@ -1,4 +1,5 @@
-//! Sends a call once an instance of its backend is lent to it.
+//! Sends a call once an instance of its backend is lent to it: at once, if the pool has one, or after a wait, in which the
+//! backend may have to start.
 
 use std::{sync::Arc, time::Duration};
 
@@ -109,7 +110,7 @@ impl RunningCall {
         }
     }
 
-    /// Lets the call wait for an instance.
+    /// Puts the call into the queue for an instance.
     fn wait_for(&self, affinity: Affinity) -> Result<Queued, BackendFailure> {
         let checkouts = &self.backend().checkouts;
         let queued = checkouts.wait(Caller::of(&self.context).id(), affinity, &self.learner);
@@ -142,7 +143,7 @@ impl RunningCall {
         }
     }
 
-    /// For whom the instance is that the call needs.
+    /// The affinity of the call: which instance it needs.
     fn affinity(&self, view: &BackendView) -> Affinity {
         let owner = |sharing| owner_of(&self.context, sharing);
         view.affinity(self.route.method, self.profile, owner)
