@@ -22,7 +22,7 @@ pub struct ConsoleGuard {
 }
 
 impl ConsoleGuard {
-    /// Of a console that is attached. `person` is the session of its person.
+    /// The guard of a console that is attached. `person` is the session of its person.
     pub(crate) fn new(id: ConsoleId, shared: Arc<DeskShared>, person: Option<Arc<Member>>, events: DeskFeed) -> Self {
         Self {
             id,

@@ -165,7 +165,7 @@ impl Loads {
         }
     }
 
-    /// Of these consoles one that has proven to answer; of equal ones the one with the fewest open questions, then a present
+    /// Chooses a console. It prefers one that has proven to answer, then the one with the fewest open questions, then a present
     /// one, then the one whose last offer is the oldest, then the one with the lowest id. None if all have `capacity`
     /// questions.
     pub fn choose<'a>(

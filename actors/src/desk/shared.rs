@@ -1,4 +1,5 @@
-//! What readers and the desk's actor share: the state of the desk, its feed, and the calls that wait for a question.
+//! What readers and the desk's actor share: the state of the desk, its feed, and the calls that wait for a question. A
+//! changed record reaches all three by [`DeskShared::publish`].
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -125,7 +126,7 @@ pub struct QuestionWatch<'a> {
 }
 
 impl DeskShared {
-    /// Of a project whose store is shared with other replicas, or is not.
+    /// The desk of a project. `is_shared` says that other replicas share its store.
     pub fn new(settings: DeskSettings, is_shared: bool) -> Arc<Self> {
         let state = DeskState::new(ReplicaId::generate(), is_shared, settings.capacity);
         Arc::new(Self {

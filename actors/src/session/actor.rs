@@ -1,7 +1,12 @@
 //! The actor of one session: it gives what happens to the parts that decide, and carries out what they decide.
 //!
 //! [`State`] decides about the connection, presence and the end; [`Ownership`] about the claim; [`Push`] about what the
-//! connection is given; [`Receives`] about the calls of `receive_messages`. None of them knows actix, tokio or a clock.
+//! connection is given; [`Receives`] about the calls of `receive_messages`; [`Waking`] about wakes. None of them knows actix,
+//! tokio or a clock.
+//!
+//! Each file of `actor/` carries out a part: `handlers` takes the commands about connections and the nudges, `pushing` leases
+//! and pushes, `translating` holds back what lenses have to transform first (`leased` has the types), `owning` claims,
+//! releases and acknowledges, `receiving` serves `receive_messages` (`caller` has its type), `waking` wakes the agent.
 
 mod caller;
 mod handlers;

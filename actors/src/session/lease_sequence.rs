@@ -28,7 +28,7 @@ enum EntryKind {
 pub(super) struct SyncRequest(u64);
 
 impl<T> Default for LeaseSequence<T> {
-    /// Of which the next number is unknown: a sync has to be begun.
+    /// A sequence whose next number is unknown: a sync has to be begun.
     fn default() -> Self {
         Self {
             next_number: 0,

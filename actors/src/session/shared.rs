@@ -74,17 +74,17 @@ pub(crate) struct Recount {
 }
 
 impl SessionShared {
-    /// Of a session that is active now.
+    /// The state of a session that is active now.
     pub fn new(now: Now) -> Arc<Self> {
         Self::with(PresenceState::at(now.mono_ms, false, now))
     }
 
-    /// Of a session whose last heartbeat another replica saw at `mono_ms` of the monotonic clock.
+    /// The state of a session whose last heartbeat another replica saw at `mono_ms` of the monotonic clock.
     pub(crate) fn last_seen_elsewhere(mono_ms: u64, has_left: bool, now: Now) -> Arc<Self> {
         Self::with(PresenceState::at(mono_ms, has_left, now))
     }
 
-    /// Of a session that the store has kept, whose client is awaited until this moment of the monotonic clock.
+    /// The state of a session that the store has kept, whose client is awaited until this moment of the monotonic clock.
     pub(crate) fn kept(mono_ms: u64, has_left: bool, awaited_until_ms: u64, now: Now) -> Arc<Self> {
         let presence = PresenceState::at(mono_ms, has_left, now);
         presence.awaited_until_ms.store(awaited_until_ms, Ordering::Relaxed);

@@ -47,7 +47,7 @@ pub(crate) trait SpokenProject: Send + Sync {
 pub(crate) struct Spoken {
     /// In their order, in the versions of the session.
     pub deliveries: Vec<Delivery>,
-    /// Those that could not be transformed, each with the reason.
+    /// The messages that could not be transformed, each with the reason.
     pub failed: Vec<(MessageId, String)>,
     /// What the reader has no room for after these, as it was leased.
     pub rest: Vec<Delivery>,

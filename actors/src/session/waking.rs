@@ -168,7 +168,7 @@ pub(super) struct Turn {
 }
 
 impl Waking {
-    /// Of an agent that may be woken when it prefers to.
+    /// The state for an agent that may be woken when it prefers to.
     pub fn new(preference: WakePreference) -> Self {
         Self {
             preference,

@@ -40,7 +40,7 @@ pub(super) struct Caller {
     pub budget: Arc<dyn ReadBudget>,
     pub mode: ReceiveMode,
     pub reply: oneshot::Sender<Result<ReceiveOutcome, BrokerError>>,
-    /// Of the end of the waiting time, while the call waits.
+    /// The timer of the end of the waiting time, while the call waits.
     pub timer: Option<SpawnHandle>,
 }
 

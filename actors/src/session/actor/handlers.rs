@@ -1,4 +1,4 @@
-//! The commands about connections, presence and the end of a session.
+//! The commands about nudges, connections, presence and the end of a session.
 
 use std::sync::Arc;
 
