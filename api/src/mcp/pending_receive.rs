@@ -16,7 +16,7 @@ use actors::{
     storage::Acknowledge,
 };
 
-/// Messages that an answer hands over. The transport that writes the answer reports its fate, on any thread.
+/// Messages that an answer hands over. The transport that writes the answer reports what becomes of it, on any thread.
 #[derive(Clone)]
 pub enum HandedOver {
     /// What a call of `receive_messages` returned.

@@ -1,4 +1,5 @@
-//! The messages that the router has not answered yet, and the frames that wait until they may be handled.
+//! What waits of the frames of one peer: the messages that the router has not answered yet, and the frames that may not be
+//! handled yet. Calls wait in [`Calls`](super::calls::Calls), and messages of the present read in [`PeerContext::prepared`].
 
 use std::{collections::VecDeque, rc::Rc};
 
@@ -11,8 +12,8 @@ use super::{
     send_reply::SendReply,
 };
 
-/// The messages of one read go to the router together and in order. While a call runs exclusively, later frames are deferred,
-/// so that no frame overtakes it.
+/// The frames and messages of one peer that wait. It lasts as long as the peer. The messages of one read go to the router
+/// together and in order. While a call runs exclusively, later frames are deferred, so that no frame overtakes it.
 pub struct ReadBatch {
     /// What the calls of the peer share.
     pub context: Rc<PeerContext>,
@@ -47,7 +48,7 @@ pub struct Deferred {
 }
 
 impl ReadBatch {
-    /// An empty batch.
+    /// Nothing waits.
     pub fn new(context: Rc<PeerContext>) -> Self {
         Self {
             context,

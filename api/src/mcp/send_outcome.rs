@@ -1,4 +1,5 @@
-//! What follows a message that was sent: the answer to its sender, at once or after a wait, as a call or as a task.
+//! What follows when the router has answered for a message: the answer to its sender, at once or after a wait, as a call or
+//! as a task. A message to another project is sent from here: it goes to the router of that project.
 
 use std::{rc::Rc, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The WebSocket as a lasting connection.
+//! The WebSocket as a kind of lasting connection: joins its decoder (`frame.rs`) with the task that all kinds share.
 
 use actix_rt::net::TcpStream;
 

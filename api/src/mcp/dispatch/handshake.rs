@@ -1,4 +1,4 @@
-//! The methods by which client and broker agree on an era, a version and capabilities.
+//! The era of each request, and the methods by which a legacy client and the broker agree on a version and capabilities.
 
 use std::rc::Rc;
 
@@ -18,7 +18,8 @@ use crate::mcp::{
     version::{Era, RequestMeta},
 };
 
-/// The era of a request, and the settings in its `_meta`. `None` if it belongs to neither era.
+/// The era of a request; `None` if it belongs to neither. Notes in `to` what the request says of its answer: progress token,
+/// log level, tasks.
 pub(super) fn resolve_era(
     context: &PeerContext,
     to: &mut ReplyTo,

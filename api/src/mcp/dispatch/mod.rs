@@ -1,4 +1,5 @@
-//! The methods of MCP: which exist, in which era, and what each does.
+//! The methods of MCP: which exist, in which era, and what each does. Each request passes the same steps (`serve`): it is
+//! counted, its era is found, a backend may have what it names, and then its method or tool runs.
 
 mod backend_updates;
 mod handshake;

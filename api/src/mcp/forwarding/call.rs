@@ -64,7 +64,7 @@ pub struct RunningCall {
     /// Names the caller to an instance that learns something of it: see `owner.rs`.
     pub learner: Arc<str>,
     pub _held: Share,
-    /// Notified when the broker stops.
+    /// Notified when the broker stops: the call then has only a short time left.
     pub hurry: Rc<Notify>,
     pub record: CallRecord,
 }

@@ -1,4 +1,5 @@
-//! The tools `send_message` and `broadcast_message`: they check a message and prepare it; the read batch submits it.
+//! The tools `send_message` and `broadcast_message`: they check a message and prepare it. At the end of the read
+//! [`Peer::finish_read`](crate::mcp::Peer::finish_read) submits it to the router.
 
 use std::{rc::Rc, sync::Arc};
 

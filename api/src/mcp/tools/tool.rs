@@ -95,7 +95,7 @@ impl Called {
     /// What comes of a lookup: now, or once it has an answer.
     ///
     /// # Errors
-    /// Those of the lookup.
+    /// The errors of the lookup.
     pub(super) fn once_known<T: Into<Self> + 'static>(lookup: Lookup<T>) -> Result<Self, BrokerError> {
         match lookup {
             Lookup::Ready(found) => found.map(Into::into),
@@ -118,7 +118,7 @@ pub struct PendingCall {
     pub has_page: bool,
     /// Ready when the call begins to wait for messages.
     pub wait_started: Option<LocalBoxFuture<'static, ()>>,
-    /// The call waits, reports its own progress, and ends its wait when it is notified.
+    /// Notified when the broker stops: the call, which waits and reports its own progress, then ends its wait.
     pub hurry: Option<Rc<Notify>>,
 }
 
