@@ -151,7 +151,7 @@ pub struct SelectedRecipients {
     pub skipped: usize,
     /// The version of the roster that they were selected from.
     pub roster_version: u64,
-    /// Those of `members` that lenses transform the message for.
+    /// The paths by which lenses transform the message for some of `members`.
     pub transformed: Vec<TransformedFor>,
     /// Sessions for which lenses fail on the payload: they are neither in `members` nor `skipped`.
     pub failed: Vec<SessionId>,

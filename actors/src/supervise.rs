@@ -190,7 +190,7 @@ pub struct ActorNode {
 }
 
 impl ActorMetrics {
-    /// Of a running actor. `kind` and `name` identify it in the tree and in the log.
+    /// The metrics of a running actor. `kind` and `name` identify it in the tree and in the log.
     pub fn new(kind: &'static str, name: impl Into<String>) -> Arc<Self> {
         Arc::new(Self {
             kind,

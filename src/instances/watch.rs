@@ -156,7 +156,7 @@ impl FilePatterns {
         }
     }
 
-    /// The same files, each of which counts as changed when it was written, even if it has the same content.
+    /// Sets whether each file counts as changed when it was written, even if it has the same content.
     #[must_use]
     pub fn with_writes(self, counts_writes: bool) -> Self {
         Self { counts_writes, ..self }

@@ -106,7 +106,7 @@ impl Metrics {
         stats
     }
 
-    /// Those of the whole broker that belong to projects.
+    /// The statistics of all projects together.
     pub fn totals(&self) -> Stats {
         let mut stats = self.stats_of(&self.broker.open_projects());
         stats.messages = metrics::all_projects().total;

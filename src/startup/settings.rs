@@ -159,7 +159,7 @@ pub struct OwnNames {
 }
 
 impl OwnNames {
-    /// Those of a broker, whichever of them a caller sees.
+    /// The names that a broker has, whichever of them a caller sees.
     pub fn of_broker() -> Self {
         Self {
             tools: mcp::tools::TOOLS.iter().map(|tool| tool.name).collect(),

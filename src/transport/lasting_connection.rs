@@ -43,7 +43,7 @@ const WRITE_BUFFER_KEPT: RangeInclusive<usize> = 4 * 1024..=128 * 1024;
 const MALFORMED_IN_A_ROW_MAX: usize = 10;
 /// Time that a closing connection has to flush and to receive the peer's close.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
-/// The same where all output has to be written first.
+/// The same time, where all output has to be written first.
 const LONG_LINGER_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 /// Interval of looking whether a peer that ended its output still reads.
 const GONE_CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -59,7 +59,7 @@ pub(super) struct Addresses<'a> {
 }
 
 impl<'a> Addresses<'a> {
-    /// Those of a backend that offers this.
+    /// The addresses of a backend that offers these lists.
     pub fn new(lists: &'a BackendLists) -> Self {
         let keys = |kind| lists.of(kind).iter().map(|item| item.key.as_str());
         let all = keys(ListKind::Resources).chain(keys(ListKind::Templates));

@@ -309,7 +309,7 @@ impl fmt::Debug for Checkouts {
 /// A call that waits for an instance, until this is dropped.
 pub struct Queued {
     checkouts: Arc<Checkouts>,
-    /// For whom the instance is.
+    /// The affinity that the call waits for.
     pub affinity: Affinity,
     /// `None` once the call has waited long enough.
     given: Option<oneshot::Receiver<Given>>,

@@ -142,7 +142,7 @@ impl Listing {
         &self.ambiguous
     }
 
-    /// The same list with names without prefixes. A name that several items would have, or `reserved`, or that is another
+    /// The list with names without prefixes. A name that several items would have, or `reserved`, or that is another
     /// way to write a prefixed one, keeps its prefix. Prefixed names stay accepted. `text` writes an item under a name.
     pub(super) fn without_prefixes(
         self,

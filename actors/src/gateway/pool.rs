@@ -68,7 +68,7 @@ impl PoolMode {
     }
 
     /// The affinity of a call. `profile` is what its caller can be asked for, `may_ask` whether such a call asks, and `owner`
-    /// says to whom an instance of the caller belongs.
+    /// names the owner of an instance of the caller.
     pub fn affinity(self, profile: Profile, may_ask: bool, owner: impl FnOnce(Sharing) -> Arc<str>) -> Affinity {
         let is_owned = self.sharing != Sharing::Project;
         let has_profile = self.one_call && (is_owned || (may_ask && self.others > 0));
@@ -379,7 +379,7 @@ impl Pool {
         }
     }
 
-    /// For whom the instance of this id is.
+    /// The affinity of the instance with this id.
     pub fn affinity_of(&self, id: u64) -> Option<Affinity> {
         Some(self.instances[self.position(id)?].affinity.clone())
     }

@@ -298,7 +298,7 @@ impl BackendView {
     }
 
     /// The affinity of a call of this method, which says what instance the call needs. `profile` is what its caller can be asked
-    /// for, and `owner` says to whom an instance of the caller belongs. Only tools, prompts and resources ask.
+    /// for, and `owner` names the owner of an instance of the caller. Only tools, prompts and resources ask.
     pub fn affinity(&self, method: &str, profile: Profile, owner: impl FnOnce(Sharing) -> Arc<str>) -> Affinity {
         let may_ask = matches!(method, "tools/call" | "prompts/get" | "resources/read");
         self.pool_mode.affinity(profile, may_ask, owner)

@@ -201,7 +201,7 @@ impl Unsound {
         }
     }
 
-    /// The same in a value that has this one as a member.
+    /// The problem as one of the value that has this value as a member.
     fn below(mut self, member: &str) -> Self {
         self.path = match self.path.as_str() {
             "" => member.to_owned(),

@@ -31,7 +31,7 @@ struct OfOwner {
 }
 
 impl SubscribedOwners {
-    /// Those of the callers of this owner, or of the main instance.
+    /// The subscriptions of the callers of this owner; without an owner those at the main instance.
     pub fn of(&self, owner: Option<&Arc<str>>) -> Subscribed {
         let Some(owner) = owner else {
             return self.main.clone();

@@ -78,7 +78,7 @@ impl Attempt {
         }
     }
 
-    /// The same registration, now that it is known whether the caller leaves an empty inbox.
+    /// The registration, once it is known whether the caller leaves an empty inbox.
     pub fn leaving(self, is_empty: bool) -> Self {
         Self {
             leaves_empty: Some(is_empty),

@@ -32,7 +32,8 @@ pub enum Speech {
 }
 
 impl Speech {
-    /// Of a message of this version of a protocol to a recipient with these capabilities. `lenses` are those of the protocol.
+    /// How a recipient with these capabilities gets a message of this version of a protocol. `lenses` are those of the
+    /// protocol.
     #[must_use]
     pub fn of(
         (name, version): (&ProtocolName, &Version),
@@ -90,7 +91,7 @@ pub enum Passage {
 }
 
 impl Passage {
-    /// Of a message that is being delivered, whose path is this one.
+    /// What is to be done with a message that is being delivered, if this is its path.
     #[must_use]
     pub fn by(plan: Arc<LensPath>, wants_complement: bool, message: &Message) -> Self {
         if let Some(form) = FORMS.find(message.id, &plan, wants_complement) {

@@ -55,7 +55,7 @@ pub trait Storage: Send + Sync + 'static {
 /// Present figures of a storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageFigures {
-    /// Of a storage on a server; None for others.
+    /// The figures of the server; None for a storage without one.
     pub server: Option<ServerFigures>,
 }
 

@@ -224,7 +224,7 @@ impl ReplyTo {
         }
     }
 
-    /// The same request, known among the running calls by an id of its own.
+    /// A copy of the request that is another key among the running calls. The text of its id stays the same.
     #[must_use]
     pub fn with_new_id(&self) -> Self {
         Self {

@@ -22,7 +22,7 @@ const fn json_of_bytes(bytes: usize) -> usize {
     bytes * 6 + 2
 }
 
-/// The same for a text of so many characters: each is the escape of a surrogate pair.
+/// Bytes of the JSON of a text of so many characters at most: each is the escape of a surrogate pair.
 const fn json_of_characters(characters: usize) -> usize {
     characters * 12 + 2
 }

@@ -298,10 +298,10 @@ async fn outcome_of(project: &ProjectHandle, message: MessageId) -> Option<Arc<O
     statuses.ok()??.pop()?.outcome
 }
 
-/// Writes the answer to a direct message: `{message_id, status, queue_size, delivered_at, outcome?, note?, transform?}`. Written by hand, because most
-/// calls have this answer. The size of the queue is left out without `with_queue`.
+/// Writes the answer to a direct message: `{message_id, status, queue_size, delivered_at, outcome?, note?, transform?}`.
+/// Written by hand, because most calls have this answer. The size of the queue is left out without `with_queue`.
 ///
-/// Of a message that waits it tells what is known of the recipient.
+/// For a message that waits, the answer says what is known of the recipient.
 pub fn write_direct(
     out: &mut Vec<u8>,
     project: &ProjectHandle,

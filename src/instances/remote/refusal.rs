@@ -92,7 +92,8 @@ impl Refusal {
         has_session && !is_other && (self.status == 404 || self.names_session || is_after_absence)
     }
 
-    /// The same for the stream of what belongs to no request, which a server need not have.
+    /// Whether the refusal means that the session is lost, where it answers the stream of what belongs to no request. A server
+    /// need not have this stream.
     pub fn is_of_lost_session_of_stream(&self, has_session: bool) -> bool {
         has_session && (self.status == 404 || self.status == 400 && self.names_session)
     }

@@ -36,7 +36,7 @@ impl fmt::Display for Transport {
 
 /// How a client session has ended.
 pub enum Held {
-    /// As instances end; another one may be started.
+    /// It ended in the usual way; another one may be started.
     Ended(Arc<LinkEnded>),
     /// The server speaks, but not over this transport: what it answered.
     OtherTransport(String),

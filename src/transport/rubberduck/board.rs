@@ -18,9 +18,9 @@ const SHOWN_LEN_MAX: usize = 1_000;
 /// The questions of one console.
 #[derive(Debug, Default)]
 pub struct Board {
-    /// Those that the desk offers to this console, and that it has not got: the most urgent first, then the oldest.
+    /// The questions that the desk offers to this console, and that it has not got: the most urgent first, then the oldest.
     offered: BTreeSet<(Reverse<Urgency>, QuestionId)>,
-    /// Those that the console has got, and that are still its own.
+    /// The questions that the console has got, and that are still its own.
     pushed: BTreeMap<QuestionId, Urgency>,
     /// All that the console has got and not answered, the latest last.
     shown: VecDeque<QuestionId>,

@@ -71,7 +71,7 @@ impl LocalMessages {
         self.0.lock().by_id.get(&id)?.message.upgrade()
     }
 
-    /// The same for a message whose status is final: it is no longer kept for its followers.
+    /// A message whose status is final, if this process still has it. It is no longer kept for its followers.
     pub fn take_final(&self, id: MessageId) -> Option<Arc<Message>> {
         let mut held = self.0.lock();
         let entry = held.by_id.get_mut(&id)?;

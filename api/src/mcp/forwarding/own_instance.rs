@@ -20,14 +20,14 @@ pub struct OwnInstance {
     sessions: watch::Receiver<Option<SessionId>>,
     /// What the caller can be asked for.
     profile: Profile,
-    /// To whom the instance belongs; `None` for the main one.
+    /// The owner of the instance; `None` for the main one.
     owner: Option<Arc<str>>,
     /// The number of the main instance next to which one of its own was started.
     started_beside: Option<u64>,
 }
 
 impl OwnInstance {
-    /// That of the caller of a peer. `profile` is what the caller can be asked for.
+    /// The instance of the caller of a peer. `profile` is what the caller can be asked for.
     pub fn new(context: &PeerContext, backend: &Arc<BackendShared>, profile: Profile) -> Self {
         let session = context.session_id();
         let mut instance = Self {

@@ -21,7 +21,7 @@ const SEQ_BITS: u32 = 22;
 struct BlockId(u64);
 
 impl BlockId {
-    /// Of no block: below all others.
+    /// The id of no block: below all others.
     const NONE: Self = Self(0);
 
     /// The first id of a millisecond.

@@ -23,7 +23,7 @@ pub(super) fn leases_of<'a>(number: u64, operations: impl Iterator<Item = &'a Op
     (!sessions.is_empty()).then_some(UnansweredBatch { number, sessions })
 }
 
-/// The same of a batch that has failed. A batch that was refused has leased nothing.
+/// What a batch that has failed may have leased. A batch that was refused has leased nothing.
 pub(super) fn of_failed_batch<'a>(
     number: u64,
     operations: impl Iterator<Item = &'a Operation>,

@@ -57,7 +57,7 @@ impl Pipeline {
         self.enqueue_in(&mut queue, operation)
     }
 
-    /// The same in a queue that the caller has locked.
+    /// Adds an operation to a queue that the caller has locked.
     pub(super) fn enqueue_in(
         self: &Arc<Self>,
         queue: &mut Queue,

@@ -240,7 +240,7 @@ pub async fn own_question(caller: &ToolCaller, id: QuestionId) -> Result<Arc<Que
 
 /// The answers to all questions of one session that are open or unread.
 ///
-/// Those that have ended come first: a page that is full hands over a part of them, and the next call the rest.
+/// Questions that have ended come first: a page that is full hands over a part of them, and the next call the rest.
 fn answers_page(
     caller: &ToolCaller,
     questions: &[Arc<Question>],
