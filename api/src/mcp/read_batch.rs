@@ -1,5 +1,4 @@
-//! What waits of the frames of one peer: the messages that the router has not answered yet, and the frames that may not be
-//! handled yet. Calls wait in [`Calls`](super::calls::Calls), and messages of the present read in [`PeerContext::prepared`].
+//! The messages of one peer that the router has not answered yet, and its frames that may not be handled yet. Calls wait in [`Calls`](super::calls::Calls), and messages of the present read in [`PeerContext::prepared`].
 
 use std::{collections::VecDeque, rc::Rc};
 

@@ -2,7 +2,8 @@
 //!
 //! - [`Caller::id`], a number: callers that wait take turns by it.
 //! - [`owner_of`]: the owner of an instance that the project does not share. It is a part of the affinity of the call.
-//! - [`learner_of`]: an instance that has learnt something of a caller, an answer to a question, serves only this caller.
+//! - [`learner_of`]: an instance that runs one call at a time, and has learnt something of a caller (an answer to a question),
+//!   serves only this caller.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
