@@ -1,4 +1,5 @@
-//! The messages of one peer that the router has not answered yet, and its frames that may not be handled yet. Calls wait in [`Calls`](super::calls::Calls), and messages of the present read in [`PeerContext::prepared`].
+//! The messages of one peer that the router has not answered yet, and its frames that may not be handled yet. Calls wait in
+//! [`Calls`](super::calls::Calls), and messages of the present read in [`PeerContext::prepared`].
 
 use std::{collections::VecDeque, rc::Rc};
 
