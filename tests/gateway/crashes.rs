@@ -1,6 +1,6 @@
 //! Backends that end: in the middle of calls, again and again, and when they are killed.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     harness::{Calls, Gateway, Plan, is_alive},
@@ -12,6 +12,11 @@ fn a_backend_that_dies_in_mid_call_answers_each_open_call_at_once() {
     let gateway = Plan::new().backend("fake", &[]).backend("other", &[]).start();
     let client = gateway.legacy();
     let open: Vec<_> = (0..10).map(|_| client.begins_call("fake__never", &json!({}))).collect();
+    // The error has the last line that the program has written.
+    eventually("all calls have reached the backend", || {
+        let log = gateway.asks_backends("GET", "/fake/log", &Value::Null).body;
+        (log.matches("never answers").count() == open.len()).then_some(())
+    });
     let error = client.fails_as("backend_died", "fake__die", json!({"code": 5}));
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("exited with code 5: dying on request"), "{message}");
