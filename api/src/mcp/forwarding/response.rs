@@ -99,7 +99,9 @@ pub fn is_tool_error(result: &[u8]) -> bool {
 fn check_kind(kind: &str, takes_task: bool) -> Result<(), &'static str> {
     match kind {
         "\"complete\"" => Ok(()),
-        "\"input_required\"" => Err("it asks its caller for input, which the broker passes on for calls of tools, prompts and resources alone"),
+        "\"input_required\"" => Err(
+            "it asks its caller for input, which the broker passes on for calls of tools, prompts and resources alone",
+        ),
         "\"task\"" if takes_task => Ok(()),
         "\"task\"" => Err("it is a task, which the caller has not declared"),
         _ => Err("it has a resultType that is not known"),
