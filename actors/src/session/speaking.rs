@@ -135,8 +135,8 @@ impl Speaking {
         let Some(member) = self.member() else { return true };
         let capabilities = &member.record.capabilities;
         let mut messages = deliveries.iter().map(|delivery| &delivery.message);
-        let mut is_as_sent = |message| matches!(self.path(message, capabilities), Err(Passage::AsSent));
-        !capabilities.supported_protocols.is_empty() && !messages.all(&mut is_as_sent)
+        let is_as_sent = |message| matches!(self.path(message, capabilities), Err(Passage::AsSent));
+        !capabilities.supported_protocols.is_empty() && !messages.all(is_as_sent)
     }
 
     /// As [`Passage::path`].

@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Form {
     plan: Arc<LensPath>,
-    has_complement: bool,
+    wants_complement: bool,
     payload: String,
     /// The member `transformed` of the envelope, where a complement is added to the transformation.
     with_complement: Option<String>,
@@ -88,19 +88,13 @@ impl Form {
         });
         Ok(Self {
             plan: Arc::clone(plan),
-            has_complement: request.wants_complement,
+            wants_complement: request.wants_complement,
             payload: made.payload,
             with_complement,
             kept: transformation.kept(),
             transformation,
             broadcast: OnceLock::new(),
         })
-    }
-
-    /// What the transformation did.
-    #[must_use]
-    pub const fn transformation(&self) -> &Arc<Transformed> {
-        &self.transformation
     }
 
     /// What the receipt of a recipient keeps of it.
@@ -112,7 +106,7 @@ impl Form {
     /// Whether it is what this path gives: another one has the same lenses no longer.
     #[must_use]
     pub fn is_by(&self, plan: &Arc<LensPath>, wants_complement: bool) -> bool {
-        self.has_path(plan) && self.has_complement == wants_complement
+        self.has_path(plan) && self.wants_complement == wants_complement
     }
 
     /// Whether it was made by this path.
@@ -165,7 +159,7 @@ impl Form {
         ));
         Arc::new(Self {
             plan: Arc::clone(plan),
-            has_complement: false,
+            wants_complement: false,
             payload: " ".repeat(payload_len),
             with_complement: None,
             kept: Arc::clone(&transformation),
