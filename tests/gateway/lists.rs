@@ -155,8 +155,8 @@ fn a_large_catalogue_comes_in_pages_that_have_every_tool_once() {
     assert!(page.to_string().len() < 700_000);
 }
 
-/// Clients that are told of changed lists: a legacy one, and a modern one with a subscription. They come once the first
-/// lists are known: earlier ones are told of these, too.
+/// A legacy client and a modern one with a subscription, which get notifications of changed lists. They connect once the
+/// broker knows the first lists, because clients that connect earlier are notified of these, too.
 fn told_of_changes(gateway: &Gateway) -> (Agent, Agent) {
     assert!(!tools_of(&gateway.legacy(), "fake").is_empty());
     let (legacy, modern) = (gateway.legacy(), gateway.modern_socket());

@@ -177,7 +177,7 @@ impl Session {
         }
     }
 
-    /// Returns leased messages that were not handed out to the inbox.
+    /// Puts leased messages that were not handed out back into the inbox.
     fn return_undelivered(&mut self, leased: &[Delivery], ctx: &mut Context<Self>) {
         self.release(Release::Undelivered(message_ids(leased)), ctx);
     }

@@ -9,7 +9,8 @@ local NONE = {}
 -- Leases that are looked for at once where none is of a segment.
 local FOUND_AT_ONCE = 64
 
--- Takes leases out of an inbox, with what waits again. Returns their ids and the number of messages.
+-- Removes leases from an inbox, also the entries of those that were released and wait again. Returns their ids and the
+-- number of messages.
 local function take_out(session, inbox, list)
   local ids, waiting, deadlines = {}, {}, {}
   local count, waited, bytes_in_flight, bytes = 0, 0, 0, 0
