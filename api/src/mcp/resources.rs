@@ -128,7 +128,7 @@ pub fn exists(caller: &ToolCaller, uri: &str) -> bool {
 
 /// The content of a resource, as `resources/read` shows it; `None` if it does not exist at any replica.
 pub fn read(caller: &ToolCaller, uri: &str) -> Lookup<Option<Value>> {
-    let (project, caller, uri) = (caller.project.clone(), caller.clone(), uri.to_owned());
+    let (project, caller, uri) = (caller.project().clone(), caller.clone(), uri.to_owned());
     project.look_up_optional(move || find(&caller, &uri))
 }
 
@@ -165,8 +165,8 @@ fn content(caller: &ToolCaller, uri: &str) -> Option<Vec<u8>> {
                 limit: LIST_LEN_MAX,
                 after,
             };
-            let page = caller.project.list_sessions(&query);
-            Some(sessions::known_page(&caller.project, &page, false))
+            let page = caller.project().list_sessions(&query);
+            Some(sessions::known_page(&caller.project(), &page, false))
         }
         PROTOCOLS => {
             let query = DiscoverQuery {
@@ -174,11 +174,11 @@ fn content(caller: &ToolCaller, uri: &str) -> Option<Vec<u8>> {
                 cursor: cursor.map(str::to_owned),
                 ..DiscoverQuery::default()
             };
-            let page = caller.project.discover_protocols(&query).ok()?;
-            Some(protocols::page(&caller.project, &page, false))
+            let page = caller.project().discover_protocols(&query).ok()?;
+            Some(protocols::page(&caller.project(), &page, false))
         }
-        BACKENDS if cursor.is_none() && backends::any(&caller.project) => {
-            serde_json::to_vec(&backends::list(&caller.project, caller.may_administer())).ok()
+        BACKENDS if cursor.is_none() && backends::any(&caller.project()) => {
+            serde_json::to_vec(&backends::list(&caller.project(), caller.may_administer())).ok()
         }
         _ => read_one(caller, uri).map(|value| value.to_string().into()),
     }
@@ -202,7 +202,7 @@ pub fn required_scope(uri: &str) -> Scope {
 }
 
 fn read_backend(caller: &ToolCaller, name: &str, part: BackendPart) -> Option<Value> {
-    let project = &caller.project;
+    let project = &caller.project();
     let shown = match part {
         BackendPart::Itself => {
             let backend = backends::find(project, name).ok()?;
@@ -219,8 +219,8 @@ fn read_one(caller: &ToolCaller, uri: &str) -> Option<Value> {
     }
     if let Some(rest) = uri.strip_prefix("broker://protocols/") {
         let (name, version) = rest.split_once('/')?;
-        let protocol = caller.project.protocol(name, version).ok()?;
-        return serde_json::to_value(protocols::protocol_view(&caller.project, &protocol.record, true)).ok();
+        let protocol = caller.project().protocol(name, version).ok()?;
+        return serde_json::to_value(protocols::protocol_view(&caller.project(), &protocol.record, true)).ok();
     }
     let member = caller.known_session(inbox_session_id(uri)?)?;
     Some(inbox_json(caller, &member))
@@ -243,7 +243,7 @@ fn inbox_json(caller: &ToolCaller, member: &Member) -> Value {
     json!({
         "session_id": member.record.id,
         "name": member.record.name,
-        "status": caller.project.status(member).as_str(),
+        "status": caller.project().status(member).as_str(),
         "waiting": member.shared.waiting(),
     })
 }

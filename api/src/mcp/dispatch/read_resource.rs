@@ -46,7 +46,7 @@ pub(super) fn read_resource(context: &Rc<PeerContext>, to: &ReplyTo, params: &Pa
 
 async fn read(caller: &ToolCaller, uri: &str, is_modern: bool) -> Result<Value, RpcError> {
     let inbox = resources::session_of_inbox(caller, uri);
-    if let Some(refreshing) = inbox.and_then(|member| caller.project.refresh_waiting_if_unknown(&member)) {
+    if let Some(refreshing) = inbox.and_then(|member| caller.project().refresh_waiting_if_unknown(&member)) {
         refreshing.await;
     }
     let found = resources::read(caller, uri).answer().await;

@@ -266,7 +266,7 @@ fn act_as(context: &PeerContext, to: &mut ReplyTo, member: &Arc<Member>, registe
 /// current.
 fn refresh_depth(caller: &ToolCaller) -> Option<BoxFuture<'static, ()>> {
     let session = caller.session.as_ref()?;
-    caller.project.refresh_waiting_if_unknown(session)
+    caller.project().refresh_waiting_if_unknown(session)
 }
 
 /// Does what the tool has left to do. A call that waits keeps `bytes` of its frame.

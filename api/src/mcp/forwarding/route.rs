@@ -40,14 +40,13 @@ pub struct Route {
 /// # Errors
 /// Invalid params if the client sees only one backend, which has no such tool or prompt.
 pub fn find_route(context: &PeerContext, method: &str, params: &Params<'_>) -> Result<Option<Route>, RpcError> {
+    if method == "tools/call" {
+        return tool_route(context, params);
+    }
     let Some((_, offered)) = gateway_of(context) else {
-        return match method {
-            "tools/call" if !context.exposure.has_own() => Err(unknown_tool(&params.named().unwrap_or_default())),
-            _ => Ok(None),
-        };
+        return Ok(None);
     };
     match method {
-        "tools/call" => tool_route(context, &offered, params),
         "prompts/get" => prompt_route(context, &offered, params),
         "resources/read" => Ok(resource_route(context, &offered, params)),
         "completion/complete" => Ok(completion_route(context, &offered, params)),
@@ -103,15 +102,19 @@ pub fn unknown_tool(name: &str) -> RpcError {
     RpcError::invalid_params(format!("Unknown tool: {}", shortened(name)))
 }
 
-fn tool_route(context: &PeerContext, offered: &Offered, params: &Params<'_>) -> Result<Option<Route>, RpcError> {
+/// A call of one of the broker's own tools does not look at what the backends offer.
+fn tool_route(context: &PeerContext, params: &Params<'_>) -> Result<Option<Route>, RpcError> {
     let Some(name) = params.named() else {
         return Ok(None);
     };
-    if context.exposure.has_own() && tools::find(&name).is_some() {
+    let has_own = context.exposure.has_own();
+    if has_own && tools::find(&name).is_some() {
         return Ok(None);
     }
-    match named_route(context, offered, ListKind::Tools, "tools/call", &name) {
-        None if !context.exposure.has_own() => Err(unknown_tool(&name)),
+    let route = gateway_of(context)
+        .and_then(|(_, offered)| named_route(context, &offered, ListKind::Tools, "tools/call", &name));
+    match route {
+        None if !has_own => Err(unknown_tool(&name)),
         route => Ok(route),
     }
 }

@@ -100,7 +100,7 @@ fn clarify(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &ReplyTo) -> R
             let content = Arc::new(new.content.clone());
             let question = match wait.round().await? {
                 Some(question) => question,
-                None => wait.caller.project.ask(&member, new).await?.question,
+                None => wait.caller.project().ask(&member, new).await?.question,
             };
             if let Some(result) = wait.input_required(&question, &content) {
                 return Ok(result);
@@ -160,7 +160,7 @@ fn get_answer(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &ReplyTo) -
         .into_call(async move |wait| {
             let question = if is_cancelled {
                 let reader = Reader::Asker(wait.caller.owner());
-                wait.caller.project.cancel_question(id, &reader, reason).await?
+                wait.caller.project().cancel_question(id, &reader, reason).await?
             } else {
                 own_question(&wait.caller, id).await?
             };
@@ -198,7 +198,7 @@ fn cancel_question(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyT
     arguments.finish()?;
     Ok(Called::later(caller, async move |caller| {
         let reader = Reader::Asker(caller.owner());
-        let question = caller.project.cancel_question(id, &reader, reason).await?;
+        let question = caller.project().cancel_question(id, &reader, reason).await?;
         let state = question.closed().map_or("pending", |closed| closed.how.as_str());
         Ok(json!({"question_id": id, "state": state}).into())
     }))
@@ -243,7 +243,7 @@ fn yap(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -> Result
     yap.check()?;
     let member = Arc::clone(caller.session()?);
     Ok(Called::later(caller, async move |caller| {
-        let accepted = caller.project.yap(&member, yap).await?;
+        let accepted = caller.project().yap(&member, yap).await?;
         Ok(json!({"yap_id": accepted.id, "shown_to": accepted.shown_to, "kept": true}).into())
     }))
 }

@@ -103,9 +103,9 @@ fn negotiate_capabilities(
         return Err(BrokerError::invalid("required_protocols", text));
     }
     let caller = caller.clone();
-    Called::once_known(caller.project.clone().resolve(&target).map(move |late| {
+    Called::once_known(caller.project().clone().resolve(&target).map(move |late| {
         let theirs = late.result?;
-        let negotiation = caller.project.negotiate(caller.session()?, &theirs, &required);
+        let negotiation = caller.project().negotiate(caller.session()?, &theirs, &required);
         Ok(ToolResult::from(json!(negotiation)))
     }))
 }
@@ -162,6 +162,6 @@ fn matrix_of(
         .map(|text| compatibility::parse_cursor(&text))
         .transpose()?;
     arguments.finish()?;
-    let page = compatibility::page(&caller.project, ids, after);
+    let page = compatibility::page(&caller.project(), ids, after);
     Called::once_known(page.map(|late| late.result.map(ToolResult::from)))
 }

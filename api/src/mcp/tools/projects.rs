@@ -253,7 +253,7 @@ pub const ROTATE_PROJECT_KEYS: Tool = Tool {
     acts_as_session: false,
     exclusive: false,
     run: |caller, mut arguments, _| {
-        let id = parse_id(&mut arguments, "project_id")?.unwrap_or_else(|| caller.project.id().clone());
+        let id = parse_id(&mut arguments, "project_id")?.unwrap_or_else(|| caller.project().id().clone());
         let key = arguments.text("key_id")?.map(|text| KeyId::parse(&text)).transpose()?;
         let most = usize::try_from(GRACE_MAX.as_secs()).unwrap_or(usize::MAX);
         let grace = arguments.bounded("grace_period_seconds", 0, 0, most)?;
@@ -297,7 +297,7 @@ pub const GRANT_PROJECT_ACCESS: Tool = Tool {
             .unwrap_or_default();
         let rate = arguments.optional::<u32>("message_rate_limit")?.unwrap_or(0);
         arguments.finish()?;
-        let id = caller.project.id().clone();
+        let id = caller.project().id().clone();
         Ok(admin_call(caller, async move |admin, by| {
             admin.grant(by, &id, target, protocols, rate).await
         }))
@@ -326,7 +326,7 @@ pub const REVOKE_PROJECT_ACCESS: Tool = Tool {
     run: |caller, mut arguments, _| {
         let target = parse_required_id(&mut arguments, "target_project_id")?;
         arguments.finish()?;
-        let id = caller.project.id().clone();
+        let id = caller.project().id().clone();
         Ok(admin_call(caller, async move |admin, by| {
             admin.revoke_grant(by, &id, &target).await
         }))

@@ -145,8 +145,8 @@ fn discover_protocols(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &Rep
     let with_schema = arguments.optional::<bool>("include_schema")?.unwrap_or(false);
     arguments.finish()?;
     Ok(Called::page(caller, async move |caller| {
-        let page = caller.project.discover_protocols(&query)?;
-        Ok(ToolResult::from(protocols::page(&caller.project, &page, with_schema)))
+        let page = caller.project().discover_protocols(&query)?;
+        Ok(ToolResult::from(protocols::page(&caller.project(), &page, with_schema)))
     }))
 }
 

@@ -112,7 +112,7 @@ fn receive_messages(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &Reply
         read_at: caller.context.read_at(),
     };
     let receive = PendingReceive {
-        project: caller.project.clone(),
+        project: caller.project().clone(),
         member: Arc::clone(&member),
         call: ReceiveCall::default(),
         is_connection_session: caller.context.kind == PeerKind::Connection && caller.is_connection_session(&member),
@@ -122,7 +122,7 @@ fn receive_messages(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &Reply
     let caller = caller.for_later();
     let mut pending = PendingCall::page(async move {
         let room = caller.reservation().budget();
-        let received = caller.project.receive_for_call(&call, &member, request, room).await?;
+        let received = caller.project().receive_for_call(&call, &member, request, room).await?;
         let receipt = call.receipt().to_text(member.record.id);
         Ok(received_result(&received, &receipt))
     });
@@ -208,7 +208,7 @@ fn acknowledge_messages(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &R
     let (ids, mut unknown) = parse_ids(texts)?;
     let which = acknowledgement_of(ids, outcome)?;
     Ok(Called::later(caller, async move |caller| {
-        let done = caller.project.acknowledge(&member, which).await?;
+        let done = caller.project().acknowledge(&member, which).await?;
         unknown.extend(done.unknown.iter().map(MessageId::to_string));
         Ok(json!({"acknowledged": done.acknowledged, "unknown": unknown}).into())
     }))
@@ -284,12 +284,12 @@ fn get_message_status(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &Rep
     let not_known = || BrokerError::invalid("message_id", "no such message, or none that is remembered");
     let message = MessageId::parse(&text).ok_or_else(not_known)?;
     Ok(Called::page(caller, async move |caller| {
-        let mut recipients = caller.project.message_status(message).await?.ok_or_else(not_known)?;
+        let mut recipients = caller.project().message_status(message).await?.ok_or_else(not_known)?;
         recipients.sort_unstable_by_key(|recipient| recipient.session);
         recipients.retain(|recipient| after.is_none_or(|after| recipient.session > after));
         let mut page = JsonPage::new("recipients");
         let last = page.push_all(&recipients, |recipient| {
-            let wakes = messages::wakes_json(&caller.project, message, recipient);
+            let wakes = messages::wakes_json(&caller.project(), message, recipient);
             let mut entry = recipient_json(recipient);
             if let Some(wakes) = wakes {
                 entry["wakes"] = wakes;

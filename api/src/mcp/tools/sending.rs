@@ -168,7 +168,7 @@ fn send_message(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &ReplyTo)
         None => None,
     };
     let request = common.send_request(wait_goal.is_some(), to.message_trace());
-    let prepared = caller.project.prepare_direct(&sender, &recipient, &request);
+    let prepared = caller.project().prepare_direct(&sender, &recipient, &request);
     let context = &caller.context;
     context.identity.charge_work(request.work.spent());
     let mut reply = SendReply::direct(to.clone(), sender);
@@ -200,7 +200,7 @@ fn broadcast_message(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &Rep
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
     let request = common.send_request(false, to.message_trace());
-    let prepared = caller.project.prepare_broadcast(&sender, filter, &request);
+    let prepared = caller.project().prepare_broadcast(&sender, filter, &request);
     let identity = Arc::clone(&caller.context.identity);
     identity.charge_work(request.work.spent());
     let mut reply = SendReply::broadcast(to.clone(), sender);

@@ -281,11 +281,11 @@ pub const HEARTBEAT: Tool = Tool {
 fn heartbeat(caller: &ToolCaller, arguments: Arguments<'_>, _: &ReplyTo) -> Result<Called, BrokerError> {
     arguments.finish()?;
     let member = caller.session()?;
-    member.touch(caller.project.settings().presence, actors::clock::now());
-    let Some(refreshing) = caller.project.refresh_waiting_if_unknown(member) else {
-        return Ok(Called::Answered(alive(&caller.project, member)));
+    member.touch(caller.project().settings().presence, actors::clock::now());
+    let Some(refreshing) = caller.project().refresh_waiting_if_unknown(member) else {
+        return Ok(Called::Answered(alive(&caller.project(), member)));
     };
-    let (project, member) = (caller.project.clone(), Arc::clone(member));
+    let (project, member) = (caller.project().clone(), Arc::clone(member));
     let answer = refreshing.map(move |()| Ok(Called::Answered(alive(&project, &member))));
     Ok(Called::Waits(answer.boxed_local()))
 }
@@ -322,8 +322,8 @@ pub const DISCONNECT_SESSION: Tool = Tool {
         arguments.finish()?;
         let member = Arc::clone(caller.session()?);
         Ok(Called::later(caller, async move |caller| {
-            let mut queue_size = caller.project.disconnect(&member).await?;
-            if caller.project.refresh_waiting(&[Arc::clone(&member)]).await {
+            let mut queue_size = caller.project().disconnect(&member).await?;
+            if caller.project().refresh_waiting(&[Arc::clone(&member)]).await {
                 queue_size = member.shared.waiting();
             }
             caller.context.binding.leave(&member);
@@ -393,7 +393,7 @@ fn list_sessions(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo)
     let with_capabilities = arguments.optional::<bool>("include_capabilities")?.unwrap_or(false);
     arguments.finish()?;
     Ok(Called::page(caller, async move |caller| {
-        let page = sessions::list(&caller.project, &query, with_capabilities).await;
+        let page = sessions::list(&caller.project(), &query, with_capabilities).await;
         Ok(ToolResult::from(page))
     }))
 }

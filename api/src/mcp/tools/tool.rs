@@ -281,8 +281,6 @@ const SEARCH_HINTS: [(&str, &str); 1] = [("clarify", "ask the human")];
 /// The caller of a tool.
 #[derive(Clone)]
 pub struct ToolCaller {
-    /// The caller's project.
-    pub project: ProjectHandle,
     /// The session that the call acts as.
     pub session: Option<Arc<Member>>,
     /// What the calls of its peer share.
@@ -295,11 +293,15 @@ impl ToolCaller {
     /// A caller that acts as the session of its peer.
     pub fn new(context: &Rc<PeerContext>) -> Self {
         Self {
-            project: context.project.clone(),
             session: context.binding.member(),
             context: Rc::clone(context),
             reservation: OnceCell::new(),
         }
+    }
+
+    /// The caller's project.
+    pub fn project(&self) -> &ProjectHandle {
+        &self.context.project
     }
 
     /// The caller for a call that answers later: both share the reservation.
@@ -329,7 +331,7 @@ impl ToolCaller {
         if let Some(own) = own {
             return Some(Arc::clone(own));
         }
-        let found = self.project.own_session(id, self.context.identity.owner());
+        let found = self.project().own_session(id, self.context.identity.owner());
         found.known().ok()
     }
 

@@ -88,7 +88,7 @@ impl Wait {
         let Some((id, response)) = round else { return Ok(None) };
         let question = own_question(&self.caller, parse_id(id)?).await?;
         let reader = Reader::Asker(self.caller.owner());
-        let content = self.caller.project.question_content(question.id, &reader).await?;
+        let content = self.caller.project().question_content(question.id, &reader).await?;
         if let Some(answer) = answer_in(&content, response) {
             self.answer_as_client(&question, answer).await;
         }
@@ -166,7 +166,7 @@ impl Wait {
             is_agent: false,
             via: Via::Elicitation,
         };
-        let project = &self.caller.project;
+        let project = &self.caller.project();
         if let Err(error) = project.answer_question(question.id, &human, answer, None).await {
             tracing::debug!(project = %project.id(), %error, "an answer of a client was not taken");
         }

@@ -95,7 +95,7 @@ fn permission_prompt(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &Rep
     Ok(wait
         .into_call(async move |wait| {
             let member = asker(&wait.caller).await?;
-            let question = wait.caller.project.ask(&member, new).await?.question;
+            let question = wait.caller.project().ask(&member, new).await?.question;
             let (mut question, end) = wait.until_end(question, WAIT, None).await?;
             if question.is_open() {
                 // The tool is denied now, so that no person allows it later.
@@ -103,12 +103,12 @@ fn permission_prompt(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &Rep
                 let reason = Some("the call that asked has ended".to_owned());
                 question = wait
                     .caller
-                    .project
+                    .project()
                     .cancel_question(question.id, &reader, reason)
                     .await?;
             }
             let mut result = ToolResult::of_form(decision(&question, end, &input), ResultForm::ExactText);
-            result.notices = PendingNotices::of(&wait.caller.project, &member, [&question]);
+            result.notices = PendingNotices::of(&wait.caller.project(), &member, [&question]);
             Ok(result)
         })
         .into())

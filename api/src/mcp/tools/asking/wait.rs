@@ -120,7 +120,7 @@ impl Wait {
             self.report(&question).await;
             let change = self
                 .caller
-                .project
+                .project()
                 .wait_for_change(question.id, question.revision, left());
             tokio::select! {
                 changed = change => question = changed?,
@@ -136,7 +136,7 @@ impl Wait {
     fn stay_present(&self) {
         let context = &self.caller.context;
         if context.kind == PeerKind::Stateless {
-            let presence = self.caller.project.settings().presence;
+            let presence = self.caller.project().settings().presence;
             context
                 .binding
                 .with_member(|member| member.touch(presence, clock::now()));
@@ -157,14 +157,14 @@ impl Wait {
     async fn progress(&self, question: &Question) -> String {
         progress_text(
             question,
-            self.caller.project.queue_position(question.id),
+            self.caller.project().queue_position(question.id),
             self.humans().await,
         )
     }
 
     /// The people at the desk. None where the desk cannot tell.
     pub async fn humans(&self) -> Humans {
-        let desk = self.caller.project.desk().await;
+        let desk = self.caller.project().desk().await;
         desk.map_or_else(|_| Humans::default(), |desk| Humans::of(&desk))
     }
 
@@ -187,14 +187,14 @@ impl Wait {
     /// The message about the end of a question, which an answer hands over that tells it.
     pub fn notices_of(&self, question: &Arc<Question>) -> Option<PendingNotices> {
         let member = self.caller.session.as_ref()?;
-        PendingNotices::of(&self.caller.project, member, [question])
+        PendingNotices::of(&self.caller.project(), member, [question])
     }
 
     fn outcome(&self, question: &Arc<Question>, humans: Humans) -> Value {
-        let question = &*self.caller.project.opened(question);
+        let question = &*self.caller.project().opened(question);
         let outcome = Outcome {
             question,
-            position: self.caller.project.queue_position(question.id),
+            position: self.caller.project().queue_position(question.id),
             humans,
             waited: self.started.elapsed().min(self.longest),
         };
@@ -204,7 +204,7 @@ impl Wait {
     /// The questions of the session that are open or unread, once one has ended or the time is over.
     pub async fn answers_of_all(&self) -> Result<ToolResult, BrokerError> {
         let member = Arc::clone(self.caller.session()?);
-        let project = &self.caller.project;
+        let project = &self.caller.project();
         let left = || self.longest.saturating_sub(self.started.elapsed());
         loop {
             let questions = project.open_questions_of(&member).await?;
@@ -235,7 +235,7 @@ impl Wait {
 /// A question that the caller has asked. One of another caller is answered like one that does not exist.
 pub async fn own_question(caller: &ToolCaller, id: QuestionId) -> Result<Arc<Question>, BrokerError> {
     let reader = Reader::Asker(caller.owner());
-    caller.project.question_record(id, &reader).await
+    caller.project().question_record(id, &reader).await
 }
 
 /// The answers to all questions of one session that are open or unread.
@@ -263,6 +263,6 @@ fn answers_page(
     result.notices = caller
         .session
         .as_ref()
-        .and_then(|member| PendingNotices::of(&caller.project, member, shown));
+        .and_then(|member| PendingNotices::of(&caller.project(), member, shown));
     result
 }
