@@ -42,11 +42,11 @@ const OUTBOUND_SHARE_DIVISOR: usize = 4;
 
 const MB: usize = 1024 * 1024;
 
-/// The number of workers: half the processors by default. Agents often run on the same machine, and a further thread
-/// costs each message two crossings (docs/decisions/0005-workers.md).
+/// The number of workers: by default as many as processors, up to eight (docs/decisions/0005-workers.md).
 pub fn workers(config: &Config) -> usize {
-    let half = || std::thread::available_parallelism().map_or(1, |processors| (processors.get() / 2).max(1));
-    config.workers.map_or_else(half, NonZero::get)
+    const AUTO_MAX: usize = 8;
+    let processors = || std::thread::available_parallelism().map_or(1, |found| found.get().min(AUTO_MAX));
+    config.workers.map_or_else(processors, NonZero::get)
 }
 
 /// The limits of connections per address: by default half of all, without a limit for this machine.

@@ -54,7 +54,7 @@ settings! {
     /// then no request arrives on a connection that is closing.
     keep_alive: Duration = "61m", Span(seconds(1)..=hours(25));
 
-    /// Threads that serve connections; `auto` takes half as many as the machine has processors, at least one.
+    /// Threads that serve connections; `auto` takes as many as the machine has processors, at most eight.
     workers: Option<NonZeroUsize> = "auto", AutoOr(1..=1024);
 
     /// Time after SIGTERM for requests in progress to finish. 0 cuts them off.

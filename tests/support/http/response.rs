@@ -28,13 +28,13 @@ impl Response {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The whole response except its `Date` header.
+    /// The whole response except its `Date` header, with the others in alphabetical order: each thread of a broker has an order
+    /// of its own.
     pub fn without_date(&self) -> String {
-        let lines = self.head.lines();
-        let lines = lines.filter(|line| !line.to_ascii_lowercase().starts_with("date:"));
-        let mut whole: String = lines.flat_map(|line| [line, "\n"]).collect();
-        whole.push_str(&self.body);
-        whole
+        let mut lines: Vec<_> = self.head.lines().collect();
+        lines.retain(|line| !line.to_ascii_lowercase().starts_with("date:"));
+        lines[1..].sort_unstable();
+        format!("{}\n{}", lines.join("\n"), self.body)
     }
 
     /// The status, and the code of the problem in the body (empty without a problem).
