@@ -8,7 +8,10 @@ use std::{
 };
 
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Supervised, fut::wrap_future};
-use tokio::sync::oneshot;
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 
 use super::{
     heartbeats::Heartbeats,
@@ -21,6 +24,7 @@ use crate::{
     clock::now,
     desk::DeskShared,
     directory::Directory,
+    faults::timer_delay,
     gateway::GatewayHandle,
     idle,
     metrics::ProjectCounters,
@@ -35,8 +39,10 @@ use crate::{
 
 /// Sessions of a closed project that end in one step: about 3 ms of its worker.
 const ENDS_AT_ONCE: usize = 64;
-/// How often the project tells the store to expire messages and leases.
+/// The shortest pause between two sweeps, which expire messages and what else has outlived its time.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
+/// The longest: of a project that is not used, and of which nothing ends before.
+const SWEEP_PAUSE_MAX: Duration = idle::IDLE_PAUSE_MAX;
 
 /// The actor of one project: the parent of its registry, its router and its sessions.
 pub struct Project {
@@ -211,11 +217,12 @@ impl Project {
         tenth.clamp(Duration::from_millis(50), Duration::from_secs(3))
     }
 
-    /// Sweeps after a pause; in an idle process, when the store has something to do.
-    fn sweep_later(next_within: Duration, ctx: &mut Context<Self>) {
+    /// Sweeps after a pause: when the store has something to do, or once it is used.
+    fn sweep_later(&self, next_within: Duration, ctx: &mut Context<Self>) {
+        let (unswept, left) = (self.store.unswept(), next_within.saturating_sub(SWEEP_INTERVAL));
         let pause = async move {
-            tokio::time::sleep(SWEEP_INTERVAL).await;
-            idle::while_idle(next_within.saturating_sub(SWEEP_INTERVAL)).await;
+            sleep(SWEEP_INTERVAL).await;
+            let _ = timeout(timer_delay(left.min(SWEEP_PAUSE_MAX)), unswept.wait()).await;
         };
         ctx.spawn(wrap_future(pause).map(|(), project: &mut Self, ctx| project.sweep(ctx)));
     }
@@ -223,7 +230,7 @@ impl Project {
     fn sweep(&mut self, ctx: &mut Context<Self>) {
         if self.closing.is_some() {
             // Another replica may have ended the last session.
-            Self::sweep_later(Duration::ZERO, ctx);
+            self.sweep_later(Duration::ZERO, ctx);
             return self.end_if_empty(ctx);
         }
         let op = self.store.sweep(now());
@@ -231,8 +238,9 @@ impl Project {
             let mut next_within = Duration::ZERO;
             match swept {
                 Ok(swept) => {
-                    next_within = swept.next_within;
-                    if swept.has_unreported && !std::mem::replace(&mut project.is_reporting, true) {
+                    if !swept.has_unreported {
+                        next_within = swept.next_within;
+                    } else if !std::mem::replace(&mut project.is_reporting, true) {
                         let reporting = wrap_future((project.report_dead_letters)());
                         ctx.spawn(reporting.map(|(), project: &mut Self, _| project.is_reporting = false));
                     }
@@ -245,7 +253,7 @@ impl Project {
                 Err(StoreError::RolledBack) => (project.on_rollback)(),
                 Err(error) => tracing::warn!(project = %project.id, %error, "the store could not be swept"),
             }
-            Self::sweep_later(next_within, ctx);
+            project.sweep_later(next_within, ctx);
         });
     }
 }
@@ -270,7 +278,7 @@ impl Actor for Project {
         if self.closing.is_some() {
             Self::end_sessions(self.directory.all().into_iter(), ctx);
         }
-        Self::sweep_later(Duration::ZERO, ctx);
+        self.sweep_later(Duration::ZERO, ctx);
     }
 }
 

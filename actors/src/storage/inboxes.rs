@@ -56,7 +56,7 @@ pub struct Swept {
     pub expired_in: Vec<(SessionId, usize)>,
     /// There are dead letters for [`DeadLetterStore::unreported`](super::DeadLetterStore::unreported).
     pub has_unreported: bool,
-    /// How long the next sweep can wait if nothing else happens in the meantime.
+    /// How long the next sweep can wait if the store is not used in the meantime.
     pub next_within: Duration,
 }
 

@@ -10,7 +10,7 @@ use super::{
     DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, Heartbeat, HeldClaim,
     InboxStore, KeyReservation, Lease, Op, Peeked, PushStore, PutOutcome, PutSession, QuestionStore, RecordPut,
     RecordStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStore, Roster, SendResult, SessionKey,
-    SessionStore, Store, Swept, Table, TrackingStore, Unreported, Updated, Usage, YapHeld,
+    SessionStore, Store, Swept, Table, TrackingStore, Unreported, Unswept, Updated, Usage, YapHeld,
     state::{journal::Journal, project::ProjectState},
 };
 use crate::{
@@ -33,12 +33,16 @@ pub trait Commit: Send + Sync + 'static {
     /// See [`Store::is_synchronous`].
     const IS_SYNCHRONOUS: bool;
 
-    /// Runs an operation on the state, and answers once what it changed and what it saw is kept.
+    /// Runs an operation on the state, and answers once what it changed and what it saw is kept. One that is no query is
+    /// noted in what is unswept, under the lock of the state: a sweep has seen it, or comes after the note.
     fn run<T: Send + 'static>(
         &self,
         need: Need,
         operation: impl FnOnce(&mut ProjectState<Self::Journal>) -> T + Send + 'static,
     ) -> Op<T>;
+
+    /// See [`Store::unswept`].
+    fn unswept(&self) -> Arc<Unswept>;
 
     /// See [`EventStore::record`].
     fn record(&self, event: &ProjectEvent, now: Now);
@@ -69,6 +73,10 @@ impl<C: Commit> Store for LocalStore<C> {
 
     fn push(&self) -> Option<&dyn PushStore> {
         None
+    }
+
+    fn unswept(&self) -> Arc<Unswept> {
+        self.0.unswept()
     }
 
     fn usage(&self) -> Op<Usage> {

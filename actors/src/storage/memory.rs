@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    EventPage, EventQuery, Op, ReplicatedStorage, Retention, Storage, StorageHealth, Store,
+    EventPage, EventQuery, Op, ReplicatedStorage, Retention, Storage, StorageHealth, Store, Unswept,
     local::{Commit, LocalStore, Need},
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
@@ -130,11 +130,20 @@ impl Commit for MemoryCommit {
 
     fn run<T: Send + 'static>(
         &self,
-        _: Need,
+        need: Need,
         operation: impl FnOnce(&mut ProjectState) -> T + Send + 'static,
     ) -> Op<T> {
-        let answer = operation(&mut self.state());
+        let mut state = self.state();
+        if need != Need::Read {
+            state.unswept.mark();
+        }
+        let answer = operation(&mut state);
+        drop(state);
         Box::pin(ready(Ok(answer)))
+    }
+
+    fn unswept(&self) -> Arc<Unswept> {
+        Arc::clone(&self.state().unswept)
     }
 
     fn record(&self, event: &ProjectEvent, now: Now) {

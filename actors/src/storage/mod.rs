@@ -27,6 +27,7 @@ mod sessions;
 mod state;
 mod store;
 mod tracking;
+mod unswept;
 
 pub use claim::Claim;
 pub use claims::{ClaimEpoch, ClaimStore, ENDED_AT_ONCE_MAX, HeldClaim};
@@ -56,3 +57,4 @@ pub use retention::{COPY_BYTES, QUESTION_BYTES, Retention, Usage, envelope_bytes
 pub use sessions::{Claimed, KEPT_AT_ONCE_BYTES, LastSign, PutOutcome, PutSession, Roster, SessionKey, SessionStore};
 pub use store::Store;
 pub use tracking::{KeyReservation, SendResult, TrackingStore};
+pub use unswept::Unswept;

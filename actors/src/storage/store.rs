@@ -3,6 +3,8 @@
 //! A backend that several broker processes share implements [`ReplicatedStore`] as well, one that delivers messages by
 //! itself [`PushStore`]. Callers ask for these parts; a backend that lacks one implements nothing of it.
 
+use std::sync::Arc;
+
 use uuid::Uuid;
 
 use super::{
@@ -17,6 +19,7 @@ use super::{
     retention::Usage,
     sessions::SessionStore,
     tracking::TrackingStore,
+    unswept::Unswept,
 };
 use crate::{
     clock::Now,
@@ -49,6 +52,9 @@ pub trait Store:
 
     /// Push delivery, for a store that leases messages as it accepts them; None if sessions must ask.
     fn push(&self) -> Option<&dyn PushStore>;
+
+    /// Whether it was used since its last sweep. Queries may be no use, nor is what happens in a project without traffic.
+    fn unswept(&self) -> Arc<Unswept>;
 
     /// The bytes that the project keeps, by kind.
     fn usage(&self) -> Op<Usage>;

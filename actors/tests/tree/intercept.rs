@@ -16,7 +16,7 @@ use actors::{
         HeldClaim, InboxStore, KeyReservation, Lease, Op, Peeked, PushStore, PutOutcome, PutSession, QuestionStore,
         RecordPut, RecordStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore, Roster,
         SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, Table, TrackingStore, Unreported,
-        Updated, Usage, YapHeld, memory::MemoryStorage,
+        Unswept, Updated, Usage, YapHeld, memory::MemoryStorage,
     },
 };
 use uuid::Uuid;
@@ -129,6 +129,10 @@ hooks! {
 
             fn push(&self) -> Option<&dyn PushStore> {
                 None
+            }
+
+            fn unswept(&self) -> Arc<Unswept> {
+                self.0.inner().unswept()
             }
         }
         fn usage() -> Usage;

@@ -4,6 +4,7 @@
 //! `cargo test -p mcp-broker-actors --features faults`
 
 mod contended_storage;
+mod counting_storage;
 mod cross_project;
 mod desk;
 mod events;
@@ -26,4 +27,5 @@ mod sessions;
 mod slow_storage;
 mod slow_stores;
 mod steps;
+mod sweeps;
 mod world;

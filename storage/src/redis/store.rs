@@ -3,16 +3,14 @@
 mod claims;
 mod questions;
 mod records;
-mod rest;
 mod tracking;
 
 use std::{
-    future::ready,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use actors::{
@@ -26,7 +24,7 @@ use actors::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
         Depth, Heartbeat, HeartbeatExchange, InboxStore, Lease, Op, Peeked, PrefetchLimit, PushStore, PushedDelivery,
         PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SessionKey, SessionStore, Store,
-        StoreEpoch, StoreError, Swept, TrackingStore, Unreported, Usage,
+        StoreEpoch, StoreError, Swept, TrackingStore, Unreported, Unswept, Usage,
     },
 };
 
@@ -37,7 +35,10 @@ use super::{
     pipeline::Pipeline,
     reply::{Reply, reason_code, without},
 };
-use rest::Rest;
+
+/// The longest time until a project is swept again. After the end of a replica the others find within it what that
+/// replica has added.
+const SWEEP_PAUSE_MAX: Duration = Duration::from_secs(3);
 
 /// The store of a project, as opened at an epoch.
 pub(super) struct RedisStore {
@@ -48,7 +49,7 @@ pub(super) struct RedisStore {
     /// messages to expiry.
     heartbeat_seq: Arc<AtomicU64>,
     expired_in_seq: Arc<AtomicU64>,
-    rest: Arc<Rest>,
+    unswept: Arc<Unswept>,
 }
 
 impl RedisStore {
@@ -59,7 +60,7 @@ impl RedisStore {
             epoch,
             heartbeat_seq: Arc::default(),
             expired_in_seq: Arc::default(),
-            rest: Arc::default(),
+            unswept: Arc::default(),
         }
     }
 
@@ -69,12 +70,12 @@ impl RedisStore {
         operation: Operation,
         read: impl FnOnce(&Arc<Pipeline>, Reply) -> Result<T, StoreError> + Send + 'static,
     ) -> Op<T> {
-        self.rest.end();
-        self.run_at_rest(operation, read)
+        self.unswept.mark();
+        self.run_upkeep(operation, read)
     }
 
     /// As [`Self::run`], for what also happens in a project that has no traffic.
-    fn run_at_rest<T: 'static>(
+    fn run_upkeep<T: 'static>(
         &self,
         operation: Operation,
         read: impl FnOnce(&Arc<Pipeline>, Reply) -> Result<T, StoreError> + Send + 'static,
@@ -104,8 +105,12 @@ impl Store for RedisStore {
         Some(self)
     }
 
+    fn unswept(&self) -> Arc<Unswept> {
+        Arc::clone(&self.unswept)
+    }
+
     fn usage(&self) -> Op<Usage> {
-        self.run_at_rest(Operation::new("usage"), |_, mut reply| {
+        self.run_upkeep(Operation::new("usage"), |_, mut reply| {
             Ok(Usage {
                 messages: reply.len()?,
                 dead_letters: reply.len()?,
@@ -267,26 +272,15 @@ impl InboxStore for RedisStore {
     }
 
     fn sweep(&self, _: Now) -> Op<Swept> {
-        let nothing = Swept {
-            // Other replicas may add messages that expire at any time.
-            next_within: Duration::ZERO,
-            ..Swept::default()
-        };
-        if self.rest.lasts(Instant::now()) {
-            return Box::pin(ready(Ok(nothing)));
-        }
-        let (rest, uses) = (Arc::clone(&self.rest), self.rest.uses());
+        self.unswept.clear();
         let operation = Operation::new("sweep").number(self.expired_in_seq.load(Ordering::Acquire));
         let known = Arc::clone(&self.expired_in_seq);
-        self.run_at_rest(operation, move |pipeline, mut reply| {
+        self.run_upkeep(operation, move |pipeline, mut reply| {
             advance(&known, reply.number()?);
             let (dead_letters, keys) = (reply.len()?, reply.len()?);
             log_dropped(pipeline, dead_letters, keys);
             let has_unreported = reply.int()? == 1;
-            let next_deadline = u64::try_from(reply.int()?).ok().map(Duration::from_millis);
-            if !has_unreported {
-                rest.begin(uses, next_deadline, Instant::now());
-            }
+            let next_deadline = u64::try_from(reply.int()?).map_or(SWEEP_PAUSE_MAX, Duration::from_millis);
             let mut expired_in = Vec::new();
             while !reply.is_empty() {
                 expired_in.push((reply.session()?, reply.len()?));
@@ -294,7 +288,7 @@ impl InboxStore for RedisStore {
             Ok(Swept {
                 expired_in,
                 has_unreported,
-                ..nothing
+                next_within: next_deadline.min(SWEEP_PAUSE_MAX),
             })
         })
     }
@@ -371,7 +365,7 @@ impl ReplicatedStore for RedisStore {
                 .flag(heartbeat.has_left);
         }
         let known = Arc::clone(&self.heartbeat_seq);
-        self.run_at_rest(operation, move |_, mut reply| {
+        self.run_upkeep(operation, move |_, mut reply| {
             advance(&known, reply.number()?);
             Ok(HeartbeatExchange {
                 frame_seq: reply.number()?,

@@ -23,10 +23,11 @@ impl DiskProject {
         self.state().journal.space()
     }
 
-    /// Replaces the state by what is on the disk; changes that never reached the disk are lost. Claims stay valid.
+    /// Replaces the state by what is on the disk; changes that never reached the disk are lost. Claims and open
+    /// stores stay valid.
     pub fn replace_state(&self, mut fresh: ProjectState<Recorder>) {
         let mut state = self.state();
-        fresh.adopt_claims(&state);
+        fresh.adopt(&state);
         *state = fresh;
     }
 

@@ -7,7 +7,7 @@ use crate::{
     clock::Now,
     model::ProjectEvent,
     storage::{
-        EventPage, EventQuery, Op,
+        EventPage, EventQuery, Op, Unswept,
         local::{Commit, Need},
         state::project::ProjectState,
     },
@@ -39,6 +39,9 @@ impl Commit for DiskCommit {
             let (answer, durable) = {
                 let mut state = project.state();
                 shared.commits.check(need)?;
+                if need != Need::Read {
+                    state.unswept.mark();
+                }
                 let answer = operation(&mut state);
                 state.flush_events();
                 let changes = state.journal.changes();
@@ -51,6 +54,10 @@ impl Commit for DiskCommit {
             wait_durable(durable).await?;
             Ok(answer)
         })
+    }
+
+    fn unswept(&self) -> Arc<Unswept> {
+        Arc::clone(&self.project.state().unswept)
     }
 
     /// While the disk fails, nothing is recorded: the state is replaced by that on the disk anyway.

@@ -368,6 +368,7 @@ impl<J: Journal> ProjectState<J> {
 
     /// See [`InboxStore::sweep`](crate::storage::InboxStore::sweep).
     pub fn sweep(&mut self, now: Now) -> Swept {
+        self.unswept.clear();
         self.expire(now);
         self.ledger.events.sweep(now);
         self.idempotency_keys.remove_expired(now, &mut self.journal);
@@ -382,16 +383,10 @@ impl<J: Journal> ProjectState<J> {
             .filter_map(|session| Some((session, waiting_len(session)?)))
             .collect();
         let left = |deadline_ms: u64| Duration::from_millis(deadline_ms.saturating_sub(now.mono_ms));
-        let has_unreported = self.ledger.dead_letters.has_unreported();
-        let next_within = self.expiries.next_deadline_ms().map(left);
         Swept {
             expired_in,
-            has_unreported,
-            next_within: if has_unreported {
-                Duration::ZERO
-            } else {
-                next_within.unwrap_or(Duration::MAX)
-            },
+            has_unreported: self.ledger.dead_letters.has_unreported(),
+            next_within: self.expiries.next_deadline_ms().map_or(Duration::MAX, left),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The state of one project: its sessions, and everything that the operations in `delivery.rs` and `tracking.rs`
 //! work on.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use super::{
     account::{Account, StoreLimits},
@@ -29,6 +29,7 @@ use crate::{
         replicated::Heartbeat,
         retention::Usage,
         sessions::{Claimed, KEPT_AT_ONCE_BYTES, LastSign, PutOutcome, PutSession, Roster, SessionKey},
+        unswept::Unswept,
     },
 };
 
@@ -59,6 +60,8 @@ pub struct ProjectState<J = ()> {
     pub yaps: Yaps,
     pub records: Records,
     pub claims: Claims,
+    /// Whether it was used since its last sweep.
+    pub unswept: Arc<Unswept>,
 }
 
 /// A session with its inbox.
@@ -123,6 +126,7 @@ impl<J: Journal> ProjectState<J> {
             yaps: Yaps::default(),
             records: Records::default(),
             claims: Claims::default(),
+            unswept: Arc::default(),
         }
     }
 

@@ -128,13 +128,16 @@ impl<J: Journal> ProjectState<J> {
         state
     }
 
-    /// Takes over the claims of the state that this one replaces, so that owners of sessions stay owners.
-    pub fn adopt_claims(&mut self, before: &Self) {
+    /// Takes over the claims of the state that this one replaces, so that owners of sessions stay owners, and its open
+    /// stores, which are swept again.
+    pub fn adopt(&mut self, before: &Self) {
         for (id, stored) in &mut self.sessions {
             stored.claim = before.sessions.get(id).and_then(|before| before.claim);
         }
         self.last_epoch = self.last_epoch.max(before.last_epoch);
         self.claims = before.claims.clone();
+        self.unswept = Arc::clone(&before.unswept);
+        self.unswept.mark();
         self.roster_version = before.roster_version + 1;
     }
 
