@@ -13,6 +13,7 @@ mod inbox_watch;
 mod load;
 mod notice;
 mod people;
+mod question_watch;
 mod requests;
 mod shared;
 mod state;
@@ -26,8 +27,9 @@ pub use feed::{ConsoleChange, ConsoleView, DeskEvent, DeskFeed, DeskSummary, Pre
 pub use inbox_watch::InboxWatch;
 pub(crate) use load::waiting_order;
 pub use people::{Human, Reader};
+pub use question_watch::QuestionWatch;
 pub use requests::{
     AskedQuestion, NewQuestion, NewYap, QuestionCursor, QuestionFilter, QuestionPage, StateFilter, YapAccepted,
 };
 pub use shared::CONSOLES_MAX;
-pub(crate) use shared::{DeskShared, Watched};
+pub(crate) use shared::DeskShared;

@@ -39,25 +39,13 @@ pub struct DeskShared {
 /// What the lock of the desk guards.
 pub(super) struct DeskData {
     pub state: DeskState,
-    /// The questions that calls wait for.
-    watched: HashMap<QuestionId, watch::Sender<Watched>>,
+    /// The questions that calls wait for, each with its record after the last change.
+    watched: HashMap<QuestionId, watch::Sender<Option<Arc<Question>>>>,
     /// None when the project has ended.
     events: Option<broadcast::Sender<DeskEvent>>,
     yaps: Yaps,
     last_summary: Arc<DeskSummary>,
     todo: Todo,
-}
-
-/// What a call that waits for a question learns of it.
-#[derive(Clone, Debug, Default)]
-pub enum Watched {
-    /// Nothing yet.
-    #[default]
-    Unchanged,
-    /// Its record after a change.
-    Changed(Arc<Question>),
-    /// The store no longer has it.
-    Removed,
 }
 
 #[derive(Debug, Default)]
@@ -113,16 +101,9 @@ impl DeskData {
     fn show(&self, question: &Arc<Question>) {
         self.send(DeskEvent::Question(Arc::clone(question)));
         if let Some(watched) = self.watched.get(&question.id) {
-            watched.send_replace(Watched::Changed(Arc::clone(question)));
+            watched.send_replace(Some(Arc::clone(question)));
         }
     }
-}
-
-/// A call that waits for changes of a question.
-pub struct QuestionWatch<'a> {
-    shared: &'a DeskShared,
-    id: QuestionId,
-    changes: watch::Receiver<Watched>,
 }
 
 impl DeskShared {
@@ -172,9 +153,7 @@ impl DeskShared {
     pub fn forget(&self, id: QuestionId) {
         let mut desk = self.lock();
         desk.state.remove(id);
-        if let Some(watched) = desk.watched.get(&id) {
-            watched.send_replace(Watched::Removed);
-        }
+        desk.watched.remove(&id);
         drop(desk);
         self.changed.notify_one();
     }
@@ -283,18 +262,22 @@ impl DeskShared {
         self.lock().state.human_at(console).cloned()
     }
 
-    /// Waits for changes of a question that come after this call.
-    pub fn watch(&self, id: QuestionId) -> QuestionWatch<'_> {
+    /// The records of a question after changes that come after this call. It ends when the question is removed, or with the
+    /// project.
+    pub(super) fn watch(&self, id: QuestionId) -> watch::Receiver<Option<Arc<Question>>> {
         let mut desk = self.lock();
-        let changes = if desk.events.is_some() {
+        if desk.events.is_some() {
             desk.watched.entry(id).or_default().subscribe()
         } else {
-            watch::channel(Watched::default()).1
-        };
-        QuestionWatch {
-            shared: self,
-            id,
-            changes,
+            watch::channel(None).1
+        }
+    }
+
+    /// One of the receivers of [`Self::watch`] is dropped next.
+    pub(super) fn unwatch(&self, id: QuestionId) {
+        let mut desk = self.lock();
+        if desk.watched.get(&id).is_some_and(|sender| sender.receiver_count() <= 1) {
+            desk.watched.remove(&id);
         }
     }
 
@@ -453,27 +436,6 @@ impl DeskShared {
     /// Whether the project has ended.
     pub fn is_closed(&self) -> bool {
         self.lock().events.is_none()
-    }
-}
-
-impl QuestionWatch<'_> {
-    /// Waits for a change since the last call, or since the watch was made. None when the project has ended.
-    pub async fn next(&mut self) -> Option<Watched> {
-        self.changes.changed().await.ok()?;
-        Some(self.changes.borrow_and_update().clone())
-    }
-}
-
-impl Drop for QuestionWatch<'_> {
-    fn drop(&mut self) {
-        let mut desk = self.shared.lock();
-        if desk
-            .watched
-            .get(&self.id)
-            .is_some_and(|sender| sender.receiver_count() <= 1)
-        {
-            desk.watched.remove(&self.id);
-        }
     }
 }
 

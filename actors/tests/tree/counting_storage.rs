@@ -1,4 +1,4 @@
-//! A memory storage that counts what actors ask of it.
+//! A memory storage that counts what actors and calls ask of it.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -7,7 +7,7 @@ use std::sync::{
 
 use actors::{
     clock::Now,
-    model::{ProjectId, SessionId},
+    model::{ProjectId, Question, QuestionId, SessionId},
     storage::{Op, Storage, Store, Swept, memory::MemoryStorage},
 };
 use futures_util::FutureExt;
@@ -28,6 +28,7 @@ pub struct Counting<I: ?Sized> {
 pub struct Counts {
     sweeps: AtomicUsize,
     expired_in: Mutex<Vec<SessionId>>,
+    question_reads: AtomicUsize,
 }
 
 impl CountingStorage {
@@ -44,6 +45,10 @@ impl Counts {
     /// The sessions in which a sweep found expired messages.
     pub fn expired_in(&self) -> MutexGuard<'_, Vec<SessionId>> {
         self.expired_in.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn question_reads(&self) -> usize {
+        self.question_reads.load(Ordering::SeqCst)
     }
 }
 
@@ -75,5 +80,10 @@ impl StoreHooks for Counting<dyn Store> {
         self.counts.expired_in().extend(expired);
         self.counts.sweeps.fetch_add(1, Ordering::SeqCst);
         Box::pin(async { swept })
+    }
+
+    fn questions(&self, ids: Vec<QuestionId>) -> Op<Vec<Option<Arc<Question>>>> {
+        self.counts.question_reads.fetch_add(1, Ordering::SeqCst);
+        self.inner.questions(ids)
     }
 }

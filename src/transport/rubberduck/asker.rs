@@ -26,8 +26,6 @@ use super::{
 
 /// How long an asker waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Time after which a wait for a change begins again.
-const WAIT: Duration = Duration::from_secs(60);
 /// Pause after a failure to wait.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The start of the name of a session.
@@ -233,8 +231,9 @@ fn cut(mut text: String, characters_max: usize, bytes_max: usize) -> String {
 
 /// Waits until a question is closed; None if it is removed, or its project ends.
 async fn closed(project: &ProjectHandle, mut question: Arc<Question>) -> Option<Arc<Question>> {
+    let mut watch = project.watch_question(&question);
     while question.is_open() {
-        match project.wait_for_change(question.id, question.revision, WAIT).await {
+        match watch.changed().await {
             Ok(changed) => question = changed,
             Err(BrokerError::Unavailable { .. }) if !project.is_closed() => tokio::time::sleep(RETRY_PAUSE).await,
             Err(_) => return None,

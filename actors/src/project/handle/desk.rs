@@ -7,14 +7,12 @@ mod answering;
 mod lists;
 mod watching;
 
-use std::{sync::Arc, time::Duration};
-
-use tokio::time;
+use std::sync::Arc;
 
 use super::ProjectHandle;
 use crate::{
     clock::{Now, millis, now},
-    desk::{AskedQuestion, NewQuestion, NoticeFrom, Reader, Watched},
+    desk::{AskedQuestion, NewQuestion, NoticeFrom, QuestionWatch, Reader},
     model::{
         AddressedTo, Asker, BrokerError, Question, QuestionBudget, QuestionChange, QuestionContent, QuestionId,
         QuestionState, SessionName,
@@ -126,35 +124,9 @@ impl ProjectHandle {
         content.ok_or(BrokerError::QuestionNotFound { id: *id.as_uuid() })
     }
 
-    /// The record of a question once its revision is above `after_revision`, or as it is when the time is over. A change
-    /// at another replica ends the wait as well.
-    ///
-    /// # Errors
-    /// `question_not_found`, also when the question is removed meanwhile; `unavailable`.
-    pub async fn wait_for_change(
-        &self,
-        id: QuestionId,
-        after_revision: u64,
-        timeout: Duration,
-    ) -> Result<Arc<Question>, BrokerError> {
-        // Before the read: a change between the two ends the wait.
-        let mut watch = self.0.questions.shared().watch(id);
-        let mut question = self.0.questions.read(id).await?;
-        let changed = async {
-            while question.revision <= after_revision {
-                match watch.next().await {
-                    Some(Watched::Changed(newer)) if newer.revision > question.revision => question = newer,
-                    Some(Watched::Changed(_) | Watched::Unchanged) => {}
-                    Some(Watched::Removed) => return Err(BrokerError::QuestionNotFound { id: *id.as_uuid() }),
-                    None => break,
-                }
-            }
-            Ok(question)
-        };
-        match time::timeout(timeout, changed).await {
-            Ok(changed) => changed,
-            Err(_) => self.0.questions.read(id).await,
-        }
+    /// The changes of a question whose record was `known`. The watch serves for the whole of a wait.
+    pub fn watch_question(&self, known: &Arc<Question>) -> QuestionWatch<'_> {
+        QuestionWatch::new(&self.0.questions, Arc::clone(known))
     }
 
     /// Cancels a question for its asker or an administrator. A closed question stays as it is, and is returned.

@@ -16,9 +16,13 @@ use actors::{
     session::{Member, ReceiveMode},
     storage::{Storage, memory::MemoryStorage},
 };
+use futures_util::FutureExt;
 use serde_json::Value;
 
-use crate::world::{ActorThread, TEST_TIMEOUT, World, run, settings, within_deadline};
+use crate::{
+    counting_storage::CountingStorage,
+    world::{ActorThread, World, run, settings, within_deadline},
+};
 
 pub fn human(name: &str) -> Human {
     Human {
@@ -51,9 +55,9 @@ impl World {
     pub async fn await_question(&self, id: QuestionId, what: &str, is_so: impl Fn(&Question) -> bool) -> Arc<Question> {
         within_deadline(what, async {
             let mut question = self.project.question_record(id, &Reader::Admin).await.unwrap();
+            let mut watch = self.project.watch_question(&question);
             while !is_so(&question) {
-                let changed = self.project.wait_for_change(id, question.revision, TEST_TIMEOUT);
-                question = changed.await.unwrap();
+                question = watch.changed().await.unwrap();
             }
             question
         })
@@ -111,7 +115,8 @@ fn an_answer_reaches_its_asker_and_a_second_one_is_kept_as_a_draft() {
             .await;
         let revision = claimed.revision;
         assert_eq!(stale, Err(BrokerError::RevisionMismatch { revision }));
-        let waits = world.project.wait_for_change(id, claimed.revision, TEST_TIMEOUT);
+        let mut watch = world.project.watch_question(&claimed);
+        let waits = within_deadline("the answer", watch.changed());
         let mara = human("mara");
         let answers = world
             .project
@@ -154,6 +159,32 @@ fn an_answer_reaches_its_asker_and_a_second_one_is_kept_as_a_draft() {
             answered.revision + 1,
             "each revision once, in its order"
         );
+    });
+}
+
+#[test]
+fn a_call_that_waits_for_a_question_reads_the_store_once() {
+    run(|| async {
+        let storage = Arc::<CountingStorage>::default();
+        let counts = storage.counts();
+        let world = World::on_storage(storage, settings(), ActorThread::Test).await;
+        let alice = world.register("alice", None).await;
+        let id = world.ask(&alice, "Merge it?", "mara").await;
+        let asked = world.project.question_record(id, &Reader::Admin).await.unwrap();
+        let mut watch = world.project.watch_question(&asked);
+        let before = counts.question_reads();
+        for tick in 0..5 {
+            assert_eq!(watch.changed().now_or_never(), None, "{tick}");
+        }
+        assert_eq!(counts.question_reads(), before + 1);
+        let mara = human("mara");
+        let answers = world.project.answer_question(id, &mara, Answer::text("yes"), None);
+        let answered = answers.await.unwrap();
+        assert_eq!(within_deadline("the answer", watch.changed()).await.unwrap(), answered);
+        // What is removed is not waited for.
+        world.project.remove_question(id).await.unwrap();
+        let removed = within_deadline("the removal", watch.changed()).await;
+        assert_eq!(removed, Err(BrokerError::QuestionNotFound { id: *id.as_uuid() }));
     });
 }
 

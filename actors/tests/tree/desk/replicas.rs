@@ -7,7 +7,7 @@ use actors::{desk::DeskEvent, model::Answer};
 use super::human;
 use crate::{
     replicas::ReplicaPair,
-    world::{TEST_TIMEOUT, run, settings, within_deadline},
+    world::{run, settings, within_deadline},
 };
 
 #[test]
@@ -31,7 +31,8 @@ fn a_question_of_one_replica_is_answered_at_another() {
         .await;
         let desk = here.project.desk().await.unwrap();
         assert_eq!((desk.consoles.len(), desk.consoles[0].open), (1, 1));
-        let waits = here.project.wait_for_change(id, offered.revision, TEST_TIMEOUT);
+        let mut watch = here.project.watch_question(&offered);
+        let waits = within_deadline("the answer", watch.changed());
         let mara = human("mara");
         let answers = there.project.answer_question(id, &mara, Answer::text("this"), None);
         let (seen, answered) = tokio::join!(waits, answers);

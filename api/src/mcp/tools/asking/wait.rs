@@ -4,7 +4,7 @@ use std::{pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use actors::{
     clock,
-    desk::Reader,
+    desk::{QuestionWatch, Reader},
     model::{BrokerError, PAGE_BYTES_MAX, Question, QuestionContent, QuestionId},
     session::ReadBudget,
 };
@@ -110,6 +110,8 @@ impl Wait {
         let every = self.caller.context.service.progress_interval;
         let mut ticks = interval_at(Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut watch = self.caller.project().watch_question(&question);
+        let mut over = pin!(sleep(left()));
         loop {
             if !question.is_open() {
                 return Ok((question, WaitEnd::Closed));
@@ -118,15 +120,12 @@ impl Wait {
                 return Ok((question, WaitEnd::TimeOut));
             }
             self.report(&question).await;
-            let change = self
-                .caller
-                .project()
-                .wait_for_change(question.id, question.revision, left());
             tokio::select! {
-                changed = change => question = changed?,
+                changed = watch.changed() => question = changed?,
+                () = &mut over => question = watch.read().await?,
                 _ = ticks.tick() => self.stay_present(),
                 () = self.hurry.notified() => return Ok((question, WaitEnd::Stopping)),
-                // It changes the question, which the next wait sees.
+                // It changes the question, which the watch sees.
                 _ = &mut by_client, if is_client_asked => is_client_asked = false,
             }
         }
@@ -206,6 +205,7 @@ impl Wait {
         let member = Arc::clone(self.caller.session()?);
         let project = &self.caller.project();
         let left = || self.longest.saturating_sub(self.started.elapsed());
+        let mut watches: Vec<QuestionWatch<'_>> = Vec::new();
         loop {
             let questions = project.open_questions_of(&member).await?;
             let has_ended = questions.iter().any(|question| !question.is_open());
@@ -217,12 +217,16 @@ impl Wait {
                     self.outcome(question, humans)
                 }));
             }
-            let changes = questions
-                .iter()
-                .map(|question| Box::pin(project.wait_for_change(question.id, question.revision, left())));
+            watches.retain(|watch| questions.iter().any(|question| question.id == watch.id()));
+            for question in &questions {
+                if !watches.iter().any(|watch| watch.id() == question.id) {
+                    watches.push(project.watch_question(question));
+                }
+            }
+            let pause = self.caller.context.service.progress_interval.min(left());
             tokio::select! {
-                _ = select_all(changes) => {}
-                () = sleep(self.caller.context.service.progress_interval) => self.stay_present(),
+                _ = select_all(watches.iter_mut().map(|watch| Box::pin(watch.changed()))) => {}
+                () = sleep(pause) => self.stay_present(),
                 () = self.hurry.notified() => {
                     let humans = self.humans().await;
                     return Ok(answers_page(&self.caller, &questions, |question| self.outcome(question, humans)));
