@@ -74,6 +74,13 @@ pub fn delay_at(name: &str) {
     }
 }
 
+/// Whether this process reads nothing of the end of a connection, if the environment variable `FAULT_HIDE_CLOSED` is set.
+/// So may a busy machine, for a moment.
+pub fn hides_closed() -> bool {
+    static HIDES: OnceLock<bool> = OnceLock::new();
+    HAS_FAULTS && *HIDES.get_or_init(|| text("FAULT_HIDE_CLOSED").is_some())
+}
+
 /// The value of an environment variable of tests, whose name begins with `FAULT_`.
 pub fn text(name: &str) -> Option<String> {
     if HAS_FAULTS { std::env::var(name).ok() } else { None }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{asked, asks, awaits_empty_inbox, notices};
-use crate::support::{Broker, eventually};
+use crate::support::{Broker, broker_program, eventually};
 
 #[test]
 fn an_answer_after_a_cancelled_call_waits_in_the_inbox() {
@@ -43,7 +43,17 @@ fn an_answer_after_a_closed_connection_waits_for_the_agent_that_resumes_its_name
 
 #[test]
 fn an_answer_after_a_closed_http_request_waits_in_the_inbox() {
-    let broker = Broker::without_timeouts();
+    answers_after_closed_http_requests_wait(&Broker::without_timeouts());
+}
+
+#[test]
+fn an_answer_after_a_closed_http_request_waits_although_the_broker_has_not_read_its_end() {
+    let mut program = broker_program();
+    program.env("FAULT_HIDE_CLOSED", "yes");
+    answers_after_closed_http_requests_wait(&Broker::with_program(program, &[]));
+}
+
+fn answers_after_closed_http_requests_wait(broker: &Broker) {
     let mara = broker.person("mara");
     for caller in [broker.http_modern("modern"), broker.http_legacy("legacy")] {
         let question = format!("{} closes?", caller.name);
