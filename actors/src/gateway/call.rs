@@ -1,5 +1,5 @@
-//! A call to a backend, the link that carries it, and the checkout that the call holds. The link has no mailbox: callers on
-//! any thread write their requests into it, and read the events of each call in order.
+//! A call to a backend, and the link that carries it. The link has no mailbox: callers on any thread write their requests
+//! into it, and read the events of each call in order.
 
 use std::{
     collections::VecDeque,
@@ -13,12 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
-use tokio::{runtime::Handle, time::timeout};
-
-use super::{
-    link_end::{LinkEnded, LinkRefusal},
-    turns::Lane,
-};
+use super::link_end::{LinkEnded, LinkRefusal};
 use crate::{locked::Locked, model::BackendEra};
 
 /// The number of a call towards its backend: the id of its request, and its progress token. A number is never used again
@@ -229,69 +224,6 @@ impl CallEvents {
     }
 }
 
-/// How long a cancelled call without a late answer counts as one that runs. Servers that obey a cancellation do not answer,
-/// and those that ignore it run on: their calls count among those that run at once.
-const CANCELLED_TURN_MAX: Duration = Duration::from_secs(5);
-
-/// How much longer such a call may last in an instance that runs one call at a time. Then the instance is ended: a question
-/// of the call would reach the next caller.
-const SETTLE_MAX: Duration = Duration::from_secs(5);
-
-/// Lends instances and turns to calls, as [`Checkouts`](super::Checkouts) does.
-pub trait Lender: fmt::Debug + Send + Sync {
-    /// Takes back an instance and a turn, where they are given.
-    fn give_back(&self, instance: Option<u64>, turn: Option<Lane>);
-
-    /// Ends an instance.
-    fn end(&self, instance: u64);
-}
-
-/// An instance of a backend that is lent to a call, and the turn of the call. Dropping it after the call gives them back.
-#[derive(Debug)]
-pub struct Checkout {
-    lender: Arc<dyn Lender>,
-    instance: Option<u64>,
-    turn: Option<Lane>,
-    /// The instance runs one call at a time.
-    is_exclusive: bool,
-}
-
-impl Checkout {
-    /// The checkout of the instance with this id, with a turn of this lane.
-    pub(super) fn new(lender: Arc<dyn Lender>, instance: u64, lane: Lane, is_exclusive: bool) -> Self {
-        Self {
-            lender,
-            instance: Some(instance),
-            turn: Some(lane),
-            is_exclusive,
-        }
-    }
-
-    /// The id of the instance.
-    pub(super) fn instance(&self) -> Option<u64> {
-        self.instance
-    }
-
-    /// Keeps the turn of a cancelled call until its late answer, and the instance if it runs no other call meanwhile.
-    async fn settle(mut self, mut answered: BoxFuture<'static, ()>) {
-        if timeout(CANCELLED_TURN_MAX, &mut answered).await.is_ok() {
-            return;
-        }
-        self.lender.give_back(None, self.turn.take());
-        if let Some(instance) = self.instance
-            && timeout(SETTLE_MAX, answered).await.is_err()
-        {
-            self.lender.end(instance);
-        }
-    }
-}
-
-impl Drop for Checkout {
-    fn drop(&mut self) {
-        self.lender.give_back(self.instance, self.turn);
-    }
-}
-
 /// A call that a backend has been asked to run. Dropping it before its end cancels it.
 #[derive(Debug)]
 pub struct Call {
@@ -299,7 +231,6 @@ pub struct Call {
     number: CallNumber,
     events: Arc<CallEvents>,
     has_ended: bool,
-    checkout: Option<Checkout>,
 }
 
 impl Call {
@@ -310,20 +241,7 @@ impl Call {
             number,
             events,
             has_ended: false,
-            checkout: None,
         }
-    }
-
-    /// Keeps what is lent to the call until it has ended.
-    #[must_use]
-    pub fn with_checkout(mut self, checkout: Checkout) -> Self {
-        self.checkout = Some(checkout);
-        self
-    }
-
-    /// Takes out what is lent to it: its instance has ended.
-    pub fn vacate(&mut self) -> Option<Checkout> {
-        self.checkout.take()
     }
 
     /// The number of the call.
@@ -347,21 +265,19 @@ impl Call {
         self.has_ended |= matches!(event, CallEvent::Ended(_));
         event
     }
+
+    /// Cancels it unless it has ended. Returns whether it ran until now.
+    pub(super) fn cancel(&mut self) -> bool {
+        let ran = !std::mem::replace(&mut self.has_ended, true);
+        if ran {
+            self.link.cancel(self.number);
+        }
+        ran
+    }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if self.has_ended {
-            return;
-        }
-        self.link.cancel(self.number);
-        if let Some(mut checkout) = self.checkout.take()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            if !checkout.is_exclusive {
-                checkout.lender.give_back(checkout.instance.take(), None);
-            }
-            runtime.spawn(checkout.settle(Arc::clone(&self.link).wait_until_answered(self.number)));
-        }
+        self.cancel();
     }
 }

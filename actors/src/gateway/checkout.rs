@@ -3,13 +3,16 @@
 
 use std::{
     fmt,
+    ops::{Deref, DerefMut},
     sync::{Arc, Weak},
+    time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::{runtime::Handle, sync::oneshot, time::timeout};
 
 use super::{
-    call::{Checkout, Lender, Link},
+    call::{Call, CallNumber, CallPurpose, Link},
+    link_end::LinkRefusal,
     pool::{Affinity, Pool, PoolMode, PoolOrder, Rest, Wanted},
     profile::Profile,
     turns::{CallerId, Lane, TooManyWait, Turns, WAITING_LEN_MAX},
@@ -43,7 +46,7 @@ struct Waiting {
     give: oneshot::Sender<Given>,
 }
 
-type Given = Result<(Checkout, Arc<dyn Link>), Rest>;
+type Given = Result<Checkout, Rest>;
 
 /// Why a call that has waited gets no instance.
 #[derive(Debug)]
@@ -162,9 +165,9 @@ impl Checkouts {
             match effect {
                 Effect::Order(order) => (self.order)(order),
                 Effect::Give(Waiting { affinity, give, .. }, given) => {
-                    let Some(lender) = self.this.upgrade() else { continue };
+                    let Some(this) = self.this.upgrade() else { continue };
                     // What a call does not take that has given up is given back.
-                    drop(give.send(given.map(|(id, link)| (checkout(lender, id, &affinity), link))));
+                    drop(give.send(given.map(|lent| Checkout::new(this, lent, &affinity))));
                 }
             }
         }
@@ -235,7 +238,7 @@ impl Checkouts {
 
     /// Lends an instance to a call, if that needs no wait. `learner` names the caller to an instance that learns something of
     /// it.
-    pub fn try_lend(self: &Arc<Self>, affinity: &Affinity, learner: &Arc<str>) -> Option<(Checkout, Arc<dyn Link>)> {
+    pub fn try_lend(self: &Arc<Self>, affinity: &Affinity, learner: &Arc<str>) -> Option<Checkout> {
         let (lane, mut state) = (affinity.lane(), self.state.lock());
         if !state.lane(lane).try_take() {
             return None;
@@ -246,8 +249,7 @@ impl Checkouts {
             state.lane(lane).give_back();
         }
         drop(state);
-        let (id, link) = lent?;
-        Some((checkout(Arc::clone(self), id, affinity), link))
+        Some(Checkout::new(Arc::clone(self), lent?, affinity))
     }
 
     /// Lets a call wait for an instance, behind the earlier calls of the same caller.
@@ -277,13 +279,8 @@ impl Checkouts {
             given: Some(given),
         })
     }
-}
 
-fn checkout(checkouts: Arc<Checkouts>, id: u64, affinity: &Affinity) -> Checkout {
-    Checkout::new(checkouts, id, affinity.lane(), affinity.runs_one_call())
-}
-
-impl Lender for Checkouts {
+    /// Takes back an instance and a turn, where they are given.
     fn give_back(&self, instance: Option<u64>, turn: Option<Lane>) {
         self.with(|state, now_ms, _| {
             if let Some(id) = instance {
@@ -295,6 +292,7 @@ impl Lender for Checkouts {
         });
     }
 
+    /// Ends an instance.
     fn end(&self, instance: u64) {
         self.with(|state, _, effects| effects.extend(state.pool.end(instance).map(Effect::Order)));
     }
@@ -303,6 +301,116 @@ impl Lender for Checkouts {
 impl fmt::Debug for Checkouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checkouts").finish_non_exhaustive()
+    }
+}
+
+/// How long a cancelled call without a late answer counts as one that runs. Servers that obey a cancellation do not answer,
+/// and those that ignore it run on: their calls count among those that run at once.
+const CANCELLED_TURN_MAX: Duration = Duration::from_secs(5);
+
+/// How much longer such a call may last in an instance that runs one call at a time. Then the instance is ended: a question
+/// of the call would reach the next caller.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
+
+/// An instance of a backend that is lent to a call, and the turn of the call. Dropping it after the call gives them back.
+#[derive(Debug)]
+pub struct Checkout {
+    checkouts: Arc<Checkouts>,
+    link: Arc<dyn Link>,
+    instance: Option<u64>,
+    turn: Option<Lane>,
+    /// The instance runs one call at a time.
+    is_exclusive: bool,
+}
+
+impl Checkout {
+    fn new(checkouts: Arc<Checkouts>, (instance, link): (u64, Arc<dyn Link>), affinity: &Affinity) -> Self {
+        Self {
+            checkouts,
+            link,
+            instance: Some(instance),
+            turn: Some(affinity.lane()),
+            is_exclusive: affinity.runs_one_call(),
+        }
+    }
+
+    /// The link of the instance.
+    pub fn link(&self) -> &Arc<dyn Link> {
+        &self.link
+    }
+
+    /// Sends the request of a caller: see [`Link::open`].
+    ///
+    /// # Errors
+    /// [`LinkRefusal`]: the frame was not sent.
+    pub fn open(self, write: &mut dyn FnMut(CallNumber, &mut Vec<u8>)) -> Result<LentCall, LinkRefusal> {
+        let call = Arc::clone(&self.link).open(CallPurpose::Caller, write)?;
+        Ok(LentCall {
+            call,
+            checkout: Some(self),
+        })
+    }
+
+    /// Keeps the turn of a cancelled call until its late answer, and the instance if it runs no other call meanwhile.
+    async fn settle(mut self, cancelled: CallNumber) {
+        let mut answered = Arc::clone(&self.link).wait_until_answered(cancelled);
+        if timeout(CANCELLED_TURN_MAX, &mut answered).await.is_ok() {
+            return;
+        }
+        self.checkouts.give_back(None, self.turn.take());
+        if let Some(instance) = self.instance
+            && timeout(SETTLE_MAX, answered).await.is_err()
+        {
+            self.checkouts.end(instance);
+        }
+    }
+}
+
+impl Drop for Checkout {
+    fn drop(&mut self) {
+        self.checkouts.give_back(self.instance, self.turn);
+    }
+}
+
+/// A call in the instance that is lent to it.
+#[derive(Debug)]
+pub struct LentCall {
+    call: Call,
+    checkout: Option<Checkout>,
+}
+
+impl LentCall {
+    /// Takes out what is lent to it: its instance has ended.
+    pub fn vacate(&mut self) -> Option<Checkout> {
+        self.checkout.take()
+    }
+}
+
+impl Deref for LentCall {
+    type Target = Call;
+
+    fn deref(&self) -> &Call {
+        &self.call
+    }
+}
+
+impl DerefMut for LentCall {
+    fn deref_mut(&mut self) -> &mut Call {
+        &mut self.call
+    }
+}
+
+impl Drop for LentCall {
+    fn drop(&mut self) {
+        if self.call.cancel()
+            && let Some(mut checkout) = self.checkout.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            if !checkout.is_exclusive {
+                checkout.checkouts.give_back(checkout.instance.take(), None);
+            }
+            runtime.spawn(checkout.settle(self.call.number()));
+        }
     }
 }
 
@@ -320,13 +428,13 @@ impl Queued {
     ///
     /// # Errors
     /// [`NotLent`].
-    pub async fn lent(&mut self) -> Result<(Checkout, Arc<dyn Link>), NotLent> {
+    pub async fn lent(&mut self) -> Result<Checkout, NotLent> {
         let given = self.given.as_mut().ok_or(NotLent::Gone)?.await;
         self.given = None;
-        let (checkout, link) = given.map_err(|_| NotLent::Gone)?.map_err(NotLent::Resting)?;
+        let checkout = given.map_err(|_| NotLent::Gone)?.map_err(NotLent::Resting)?;
         // It may have been replaced until this task ran.
-        let is_lent = self.checkouts.look(|pool| pool.has(checkout.instance()));
-        is_lent.then_some((checkout, link)).ok_or(NotLent::Gone)
+        let is_lent = self.checkouts.look(|pool| pool.has(checkout.instance));
+        is_lent.then_some(checkout).ok_or(NotLent::Gone)
     }
 }
 
@@ -346,7 +454,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        gateway::{CallEnd, CallPurpose, FrameLink},
+        gateway::{CallEnd, FrameLink},
         model::Sharing,
     };
 
@@ -369,7 +477,7 @@ mod tests {
     }
 
     fn lent(queued: &mut Queued) -> Option<Checkout> {
-        Some(queued.lent().now_or_never()?.unwrap().0)
+        Some(queued.lent().now_or_never()?.unwrap())
     }
 
     #[test]
@@ -441,16 +549,15 @@ mod tests {
         let (checkouts, mode) = (checkouts(64), PoolMode::new(Sharing::Project, true, 0));
         let link = open(&checkouts, mode, 64);
         let affinity = mode.affinity(Profile::ALL, true, |_| learner());
-        let (checkout, _) = checkouts.try_lend(&affinity, &learner()).unwrap();
-        let call = Arc::clone(&link).open(CallPurpose::Caller, &mut |_, _| {}).unwrap();
+        let checkout = checkouts.try_lend(&affinity, &learner()).unwrap();
+        let call = checkout.open(&mut |_, _| {}).unwrap();
         let number = call.number();
-        drop(call.with_checkout(checkout));
+        drop(call);
         let mut waiting = checkouts.wait(1, affinity.clone(), &learner()).unwrap();
         tokio::task::yield_now().await;
         assert!(lent(&mut waiting).is_none());
         link.end(number, CallEnd::NotSent);
-        let (checkout, _) = waiting.lent().await.unwrap();
-        drop(checkout);
+        drop(waiting.lent().await.unwrap());
         assert_eq!(checkouts.taken(Lane::Lent), 0);
     }
 

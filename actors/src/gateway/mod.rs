@@ -61,8 +61,8 @@ pub use actor::{Gateway, GatewayHandle, GatewaySettings};
 pub use added::BackendTables;
 pub use addresses::{offered_uri, scheme_of};
 pub use asked_urls::AskedUrls;
-pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, Checkout, InputRequest, Link};
-pub use checkout::{Checkouts, NotLent, Queued};
+pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link};
+pub use checkout::{Checkout, Checkouts, LentCall, NotLent, Queued};
 pub use counters::{BackendCounters, CallStatus, Counts, Direction, StartReason};
 pub use frame_link::{Belongs, FIRST_PING, FrameLink, SET_LOG_LEVEL};
 pub use launch::{

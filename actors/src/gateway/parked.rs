@@ -7,10 +7,7 @@ use crate::locked::Locked;
 
 use uuid::Uuid;
 
-use super::{
-    call::{Call, InputRequest},
-    open_calls::CallEntry,
-};
+use super::{call::InputRequest, checkout::LentCall, open_calls::CallEntry};
 
 /// Parked calls of one backend.
 const PARKED_MAX: usize = 64;
@@ -18,7 +15,7 @@ const PARKED_MAX: usize = 64;
 /// A call that waits for the answer of its caller. Dropping it cancels it at the backend.
 #[derive(Debug)]
 pub struct ParkedCall {
-    pub call: Call,
+    pub call: LentCall,
     /// What the caller is asked, at least one question.
     pub questions: Vec<InputRequest>,
     /// What operators see of it.
@@ -73,9 +70,7 @@ impl ParkedCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::{
-        Affinity, CallOrigin, CallPurpose, Checkouts, FrameLink, Lane, Link, OpenCalls, PoolMode, Profile,
-    };
+    use crate::gateway::{Affinity, CallOrigin, Checkouts, FrameLink, Lane, Link, OpenCalls, PoolMode, Profile};
 
     #[test]
     fn a_parked_call_is_taken_once_and_their_number_is_bounded() {
@@ -88,10 +83,11 @@ mod tests {
             method: "tools/call",
         };
         let call = || ParkedCall {
-            call: Arc::clone(&link)
-                .open(CallPurpose::Caller, &mut |_, _| {})
+            call: checkouts
+                .try_lend(&Affinity::EVERYONE, &"a".into())
                 .unwrap()
-                .with_checkout(checkouts.try_lend(&Affinity::EVERYONE, &"a".into()).unwrap().0),
+                .open(&mut |_, _| {})
+                .unwrap(),
             questions: Vec::new(),
             entry: open_calls.begin(origin(), 0),
         };

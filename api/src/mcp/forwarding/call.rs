@@ -6,7 +6,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use actors::{
     gateway::{
-        BackendShared, Call, CallEnd, CallEvent, CallStage, CallStatus, InputRequest, Link, ParkedCall, Profile,
+        BackendShared, CallEnd, CallEvent, CallStage, CallStatus, InputRequest, LentCall, Link, ParkedCall, Profile,
     },
     model::{BackendConfig, BackendEra, BackendFailure, BrokerError, CallTimeouts},
 };
@@ -71,7 +71,7 @@ pub struct RunningCall {
 
 /// A call that was sent.
 pub struct OpenCall {
-    pub call: Call,
+    pub call: LentCall,
     pub era: BackendEra,
 }
 

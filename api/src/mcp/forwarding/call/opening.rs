@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use actors::{
     clock::now,
     gateway::{
-        Affinity, BackendCommand, BackendShared, BackendState, BackendView, CallPurpose, CallStage, Checkout, Lane,
-        Link, LinkRefusal, NotLent, Queued, TooManyWait,
+        Affinity, BackendCommand, BackendShared, BackendState, BackendView, CallStage, Checkout, Lane, Link,
+        LinkRefusal, NotLent, Queued, TooManyWait,
     },
     model::{BackendEra, BackendFailure},
 };
@@ -30,17 +30,14 @@ impl RunningCall {
             return None;
         }
         let checkouts = &self.backend().checkouts;
-        let (checkout, link) = checkouts.try_lend(&self.affinity(view), &self.learner)?;
-        self.send(checkout, &link).ok()
+        let checkout = checkouts.try_lend(&self.affinity(view), &self.learner)?;
+        self.send(checkout).ok()
     }
 
     /// Sends the call to the instance that is lent to it.
-    fn send(&self, checkout: Checkout, link: &Arc<dyn Link>) -> Result<OpenCall, LinkRefusal> {
-        let era = self.prepare(&**link);
-        let call = Arc::clone(link).open(CallPurpose::Caller, &mut |number, out| {
-            self.request.write(era, number, out);
-        })?;
-        let call = call.with_checkout(checkout);
+    fn send(&self, checkout: Checkout) -> Result<OpenCall, LinkRefusal> {
+        let era = self.prepare(&**checkout.link());
+        let call = checkout.open(&mut |number, out| self.request.write(era, number, out))?;
         Ok(OpenCall { call, era })
     }
 
@@ -118,9 +115,9 @@ impl RunningCall {
     }
 
     /// Sends the call that has waited. `None` if the instance has ended before.
-    fn send_lent(&self, lent: Result<(Checkout, Arc<dyn Link>), NotLent>) -> Result<Option<OpenCall>, BackendFailure> {
-        let (checkout, link) = match lent {
-            Ok(lent) => lent,
+    fn send_lent(&self, lent: Result<Checkout, NotLent>) -> Result<Option<OpenCall>, BackendFailure> {
+        let checkout = match lent {
+            Ok(checkout) => checkout,
             Err(NotLent::Gone) => return Ok(None),
             Err(NotLent::Resting(rest)) => {
                 return Err(BackendFailure::Unavailable {
@@ -133,7 +130,7 @@ impl RunningCall {
         };
         // One that an operator has ended meanwhile is not sent.
         self.record.moves_to(CallStage::Running)?;
-        match self.send(checkout, &link) {
+        match self.send(checkout) {
             Ok(open) => Ok(Some(open)),
             Err(LinkRefusal::Busy) => Err(self.busy("it does not read its input")),
             Err(LinkRefusal::Closed) => {
