@@ -1,5 +1,7 @@
 //! The lists that clients see: names, pages, changes, and which tools are offered.
 
+use std::{collections::BTreeSet, fs};
+
 use serde_json::{Value, json};
 
 use super::{
@@ -351,5 +353,59 @@ fn an_observer_of_one_backend_sees_nothing() {
     for tool in ["echo", "list_sessions"] {
         let error = ask("tools/call", json!({"name": tool, "arguments": {}})).unwrap_err();
         assert_eq!(error["message"], format!("Unknown tool: {tool}"));
+    }
+}
+
+/// Bytes of the items of one page.
+const PAGE_BYTES_MAX: usize = 384 * 1024;
+
+/// Follows the cursors of `tools/list` to the end. Returns the names, and the bytes of the items of each page.
+fn tool_pages(request: impl Fn(&str, Value) -> Result<Value, Value>) -> (Vec<String>, Vec<usize>) {
+    let (mut names, mut bytes, mut params) = (Vec::new(), Vec::new(), json!({}));
+    loop {
+        let page = request("tools/list", params).unwrap();
+        let tools = page["tools"].as_array().unwrap();
+        let len = page["tools"].to_string().len() - 2;
+        assert!(len <= PAGE_BYTES_MAX || tools.len() == 1, "a page of {len} bytes");
+        bytes.push(len);
+        names.extend(tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()));
+        match page.get("nextCursor") {
+            Some(cursor) => params = json!({"cursor": cursor}),
+            None => return (names, bytes),
+        }
+    }
+}
+
+#[test]
+fn a_page_is_bounded_in_bytes_together_with_the_own_items() {
+    let plan = Plan::new();
+    let flags = plan.file("tools.flags");
+    // The first leaves the own tools no room, the second is longer than a page, and the others fill pages.
+    let lengths = [380, 500, 100, 100, 100, 100, 100, 100].map(|kib| kib * 1024);
+    let tools = lengths.iter().enumerate().map(|(at, len)| {
+        let schema = json!({"type": "object"});
+        let tool = json!({"name": format!("wide{at}"), "description": "x".repeat(*len), "inputSchema": schema});
+        format!("--item tools {tool}\n")
+    });
+    fs::write(&flags, tools.collect::<String>()).unwrap();
+    let gateway = plan
+        .backend_with("fake", &["--flags-of", &flags], "tools.allow = [\"wide*\"]")
+        .start();
+    let (client, http) = (gateway.legacy(), gateway.modern_http());
+    for (names, bytes) in [
+        tool_pages(|method, params| client.request(method, params)),
+        tool_pages(|method, params| http.request(method, params)),
+    ] {
+        assert!(bytes[0] < 380 * 1024, "the own tools come alone: {bytes:?}");
+        assert_eq!(
+            names.iter().filter(|name| name.starts_with("fake__wide")).count(),
+            lengths.len()
+        );
+        assert_eq!(
+            names.iter().collect::<BTreeSet<_>>().len(),
+            names.len(),
+            "none comes twice"
+        );
+        assert!(names.iter().any(|name| name == "register_session"));
     }
 }

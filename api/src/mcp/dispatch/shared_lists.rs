@@ -2,7 +2,11 @@
 
 use std::rc::Rc;
 
-use actors::{clock::now, gateway::ListKind};
+use actors::{
+    clock::now,
+    gateway::{ListKind, ListPage},
+    model::PAGE_BYTES_MAX,
+};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::timeout;
@@ -20,8 +24,6 @@ use crate::{
 };
 use common::json::scan::{self, ScanError};
 
-/// Bytes of the items of backends in one page.
-const PAGE_BYTES_MAX: usize = 512 * 1024;
 /// How long a client may cache the lists, in milliseconds. It gets notifications of changes.
 const TTL_MS: u64 = 60_000;
 /// What a cursor begins with; the position of its first item follows.
@@ -84,18 +86,24 @@ fn answer(
     from: Option<usize>,
     shown: &ShownLists,
 ) -> Result<(), RpcError> {
-    let offered = shown.gateway.offered();
-    let page = offered
-        .routes
-        .listing(shown.only_backend(context, &offered), kind)
-        .page(from.unwrap_or_default(), PAGE_BYTES_MAX);
-    let page = page.ok_or_else(|| RpcError::invalid_params("Invalid cursor"))?;
     let own_text = (from.is_none() && context.exposure.has_own())
         .then(|| viewer_of(context).list(kind.method(), &Params::default(), to.modern))
         .flatten()
         .transpose()?;
     let own = own_text.as_deref().and_then(|text| str::from_utf8(text).ok());
     let own = own.and_then(|text| items_of(text, kind)).unwrap_or_default();
+    let offered = shown.gateway.offered();
+    let listing = offered.routes.listing(shown.only_backend(context, &offered), kind);
+    let (first, room) = (from.unwrap_or_default(), PAGE_BYTES_MAX.saturating_sub(own.len()));
+    let page = listing.page(first, room);
+    let mut page = page.ok_or_else(|| RpcError::invalid_params("Invalid cursor"))?;
+    // An item that is longer than the rest of the page begins the next one.
+    if !own.is_empty() && page.text.len() > room {
+        page = ListPage {
+            text: "",
+            next: Some(first),
+        };
+    }
     let is_known = offered.is_complete() && (0..offered.backends.len()).all(|at| offered.is_known(at));
     let mut members = json!({
         "ttlMs": if is_known { TTL_MS } else { 0 },
