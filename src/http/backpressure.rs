@@ -20,12 +20,19 @@ use actix_web::{
 use actors::model::{BrokerError, PAGE_BYTES_MAX, ProjectId};
 use tokio::time::timeout;
 
-use super::{paths::has_short_answer, state::StateData};
+use super::{
+    paths::{METRICS, has_short_answer},
+    state::StateData,
+};
 use crate::transport::{
     LONG_ANSWER_LEN_MIN, SocketState, TransportContext,
     body::{self, BodyError},
 };
-use api::{auth::Identity, budget::Reservation, problem::Problem};
+use api::{
+    auth::Identity,
+    budget::{ByteBudget, Reservation},
+    problem::Problem,
+};
 
 /// Bytes of a request body, unless it has a payload or a schema.
 pub const BODY_LEN_MAX: usize = 64 * 1024;
@@ -52,6 +59,14 @@ fn project_of(request: &HttpRequest) -> Option<ProjectId> {
         Some(identity) => Some(identity.project.id().clone()),
         None => ProjectId::parse(UNAUTHENTICATED_PROJECT).ok(),
     }
+}
+
+/// The budget of the answer to a request; `None` while the broker starts.
+fn outbound_of(request: &HttpRequest) -> Option<&Arc<ByteBudget>> {
+    if request.path() == METRICS {
+        return Some(&request.app_data::<StateData>()?.scraping.answers);
+    }
+    Some(&transport_context(request)?.service.outbound)
 }
 
 /// Reads a body of at most `len_max` bytes. Bodies over 4 KiB wait for a reservation, which is held as long as the returned value.
@@ -101,8 +116,8 @@ pub async fn limit_answers<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let mut reservation = match (transport_context(request.request()), project_of(request.request())) {
-        (Some(context), Some(project)) => Some(Reservation::new(&context.service.outbound, &project)),
+    let mut reservation = match (outbound_of(request.request()), project_of(request.request())) {
+        (Some(budget), Some(project)) => Some(Reservation::new(budget, &project)),
         // The broker is starting: all answers are short.
         _ => None,
     };

@@ -18,7 +18,7 @@ use crate::{
     targets::LinkSigner,
     transport::TransportContext,
 };
-use api::{auth::Authenticator, verbs::administration::Administration};
+use api::{auth::Authenticator, budget::ByteBudget, verbs::administration::Administration};
 use common::token_file::TokenFile;
 
 /// The state as handlers receive it.
@@ -87,12 +87,13 @@ pub enum SettingSource {
 }
 
 /// How metrics are scraped.
-#[derive(Default)]
 pub struct Scraping {
     /// Metrics are served at a port of their own.
     pub has_own_port: bool,
     /// The token that is good for metrics alone.
     pub token: Option<TokenFile>,
+    /// Byte budget of the answers in flight: no project holds up those who look after the broker.
+    pub answers: Arc<ByteBudget>,
 }
 
 impl HttpState {

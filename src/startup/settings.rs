@@ -41,6 +41,8 @@ const INBOUND_SHARE_DIVISOR: usize = 2;
 const OUTBOUND_SHARE_DIVISOR: usize = 4;
 
 const MB: usize = 1024 * 1024;
+/// Bytes of the metrics that scrapers have asked for and not read.
+const SCRAPED_BYTES_MAX: usize = 8 * MB;
 
 /// The number of workers: by default as many as processors, up to eight (docs/decisions/0005-workers.md).
 pub fn workers(config: &Config) -> usize {
@@ -94,6 +96,7 @@ pub fn scraping(config: &Config) -> io::Result<Scraping> {
     Ok(Scraping {
         has_own_port: config.metrics_port.is_some(),
         token,
+        answers: ByteBudget::new(SCRAPED_BYTES_MAX, SCRAPED_BYTES_MAX),
     })
 }
 

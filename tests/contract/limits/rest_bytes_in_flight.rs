@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::peek_at_once;
-use crate::support::{Broker, Request, ResponseReader, Tenant, connect, eventually};
+use crate::support::{ADMIN_KEY, Broker, Request, ResponseReader, Tenant, connect, eventually};
 
 /// Bytes of the longest body.
 const BODY_LEN_MAX: usize = 64 * 1024;
@@ -64,28 +64,56 @@ fn unfinished_bodies_wait_for_room_without_delaying_small_ones_and_other_project
     assert_eq!(late.into_response().status, 200);
 }
 
+/// Gives a project permissions for nearly a page.
+fn grants_a_page(project: &Tenant<'_>) {
+    for at in 0..7 {
+        let granted = project.rest("PUT", &format!("grants/other{at}"), &long_grant());
+        assert_eq!(granted.status, 200, "{granted:?}");
+    }
+}
+
+/// Asks for a page on connections that read nothing. Each holds one page; a quarter of 8 MiB has room for five.
+fn leaves_unread(page: &Request) -> Vec<TcpStream> {
+    /// Pages on one connection, more than the operating system buffers.
+    const PIPELINED: usize = 80;
+    assert!(page.answered().body.len() > 300_000);
+    let held = (0..8).map(|_| {
+        let mut socket = connect(page.address);
+        socket.write_all(&page.bytes().repeat(PIPELINED)).unwrap();
+        socket
+    });
+    held.collect()
+}
+
+#[test]
+fn metrics_wait_for_no_room_of_a_project() {
+    let broker = Broker::secured_with(&["--max-payload-mb=1", "--outbound-buffer-mb=8"]);
+    let team = broker.project("team", &json!({}));
+    grants_a_page(&team);
+    // What the administrator reads takes room of the default project, whose share is full then.
+    let page = Request::get(broker.address)
+        .with_path("/api/v1/projects/team/grants")
+        .with("X-API-Key", ADMIN_KEY);
+    let _held = leaves_unread(&page);
+    eventually("the metrics come before an earlier page of the project", || {
+        let late = page.sent();
+        assert!(team.rest("GET", "grants", &Value::Null).status == 200);
+        assert!(team.rest("GET", "grants", &Value::Null).status == 200);
+        let metrics = broker.rest(ADMIN_KEY, "GET", "/metrics", &Value::Null);
+        assert_eq!(metrics.status, 200, "{metrics:?}");
+        (!is_answered(late.socket())).then_some(())
+    });
+}
+
 #[test]
 fn pages_that_are_not_read_hold_room() {
-    /// Pages on one connection, more than the operating system buffers.
-    const PIPELINED: usize = 40;
     let broker = Broker::secured_with(&["--max-payload-mb=1", "--outbound-buffer-mb=8"]);
     let [team, other] = ["team", "other"].map(|id| broker.project(id, &json!({})));
     for project in [&team, &other] {
-        for at in 0..7 {
-            let granted = project.rest("PUT", &format!("grants/other{at}"), &long_grant());
-            assert_eq!(granted.status, 200, "{granted:?}");
-        }
+        grants_a_page(project);
     }
     let page = project_request(&team, "GET", "grants", &Value::Null);
-    assert!(page.answered().body.len() > 300_000);
-    // Each connection holds one page; a quarter of 8 MiB has room for five.
-    let held: Vec<_> = (0..8)
-        .map(|_| {
-            let mut socket = connect(broker.address);
-            socket.write_all(&page.bytes().repeat(PIPELINED)).unwrap();
-            socket
-        })
-        .collect();
+    let held = leaves_unread(&page);
     let late = eventually("the project has no room for another page", || {
         let late = page.sent();
         assert!(other.rest("GET", "grants", &Value::Null).status == 200);
