@@ -13,7 +13,7 @@ use tokio::{runtime::Handle, sync::oneshot, time::timeout};
 use super::{
     call::{Call, CallNumber, CallPurpose, Link},
     link_end::LinkRefusal,
-    pool::{Affinity, Pool, PoolMode, PoolOrder, Rest, Wanted},
+    pool::{Affinity, Cooldown, Pool, PoolMode, PoolOrder, Wanted},
     profile::Profile,
     turns::{CallerId, Lane, TooManyWait, Turns, WAITING_LEN_MAX},
 };
@@ -46,13 +46,13 @@ struct Waiting {
     give: oneshot::Sender<Given>,
 }
 
-type Given = Result<Checkout, Rest>;
+type Given = Result<Checkout, Cooldown>;
 
 /// Why a call that has waited gets no instance.
 #[derive(Debug)]
 pub enum NotLent {
     /// An instance for its caller could not be started.
-    Resting(Rest),
+    CoolingDown(Cooldown),
     /// The instance has ended before the call could take it. The call waits again.
     Gone,
 }
@@ -60,7 +60,7 @@ pub enum NotLent {
 /// What follows from a change, once the lock is free.
 enum Effect {
     Order(PoolOrder),
-    Give(Waiting, Result<(u64, Arc<dyn Link>), Rest>),
+    Give(Waiting, Result<(u64, Arc<dyn Link>), Cooldown>),
 }
 
 impl State {
@@ -71,7 +71,7 @@ impl State {
     /// Lets as many calls run at once where an instance runs several.
     fn limit(&mut self, concurrency: usize) {
         let mode = self.pool.mode.unwrap_or(PoolMode::SHARED);
-        for lane in [Lane::Shared, Lane::Lent] {
+        for lane in [Lane::Main, Lane::Others] {
             self.lane(lane).set_limit(mode.turns(lane, concurrency));
         }
     }
@@ -96,9 +96,9 @@ impl State {
             }
             let given = match self.pool.want(&waiting.affinity, &waiting.learner, now_ms) {
                 Wanted::Lent(id, link) => Ok((id, link)),
-                Wanted::Resting(rest) => {
+                Wanted::CoolingDown(cooldown) => {
                     turns.give_back();
-                    Err(rest)
+                    Err(cooldown)
                 }
                 Wanted::Wait { orders, keeps_turn } => {
                     effects.extend(orders.into_iter().map(Effect::Order));
@@ -135,7 +135,7 @@ impl State {
 
     /// Calls that wait for an instance of their own.
     fn own_len(&self) -> usize {
-        let own = |call: &&Waiting| call.affinity.lane() == Lane::Lent;
+        let own = |call: &&Waiting| call.affinity.lane() == Lane::Others;
         self.called.iter().filter(own).count()
     }
 }
@@ -431,7 +431,7 @@ impl Queued {
     pub async fn lent(&mut self) -> Result<Checkout, NotLent> {
         let given = self.given.as_mut().ok_or(NotLent::Gone)?.await;
         self.given = None;
-        let checkout = given.map_err(|_| NotLent::Gone)?.map_err(NotLent::Resting)?;
+        let checkout = given.map_err(|_| NotLent::Gone)?.map_err(NotLent::CoolingDown)?;
         // It may have been replaced until this task ran.
         let is_lent = self.checkouts.look(|pool| pool.has(checkout.instance));
         is_lent.then_some(checkout).ok_or(NotLent::Gone)
@@ -509,7 +509,7 @@ mod tests {
         assert!(lent(&mut second).is_none(), "it is lent to the first");
         drop(first);
         assert!(lent(&mut second).is_some());
-        assert_eq!((checkouts.taken(Lane::Shared), checkouts.waiting_len()), (0, 0));
+        assert_eq!((checkouts.taken(Lane::Main), checkouts.waiting_len()), (0, 0));
     }
 
     #[test]
@@ -558,7 +558,7 @@ mod tests {
         assert!(lent(&mut waiting).is_none());
         link.end(number, CallEnd::NotSent);
         drop(waiting.lent().await.unwrap());
-        assert_eq!(checkouts.taken(Lane::Lent), 0);
+        assert_eq!(checkouts.taken(Lane::Others), 0);
     }
 
     #[test]
@@ -585,6 +585,6 @@ mod tests {
         let all: Vec<_> = (0..WAITING_LEN_MAX).map(|caller| wait(caller).unwrap()).collect();
         assert_eq!(wait(1).err(), Some(TooManyWait));
         drop(all);
-        assert_eq!((checkouts.taken(Lane::Lent), checkouts.waiting_len()), (0, 0));
+        assert_eq!((checkouts.taken(Lane::Others), checkouts.waiting_len()), (0, 0));
     }
 }

@@ -76,7 +76,7 @@ pub use log::{BackendLog, LogLine};
 pub use names::{Naming, Prefix};
 pub use open_calls::{CallEntry, CallOrigin, CallStage, EndedByOperator, OpenCalls};
 pub use parked::{ParkedCall, ParkedCalls};
-pub use pool::{Affinity, PoolMode, Rest};
+pub use pool::{Affinity, Cooldown, PoolMode};
 pub use profile::Profile;
 pub use routing_table::{BACKEND_META, RoutingTable};
 pub use shared::{AllRevisions, BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};

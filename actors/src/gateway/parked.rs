@@ -93,11 +93,11 @@ mod tests {
         };
         let ids: Vec<_> = (0..PARKED_MAX).map(|_| parked.park(call()).unwrap()).collect();
         assert!(parked.park(call()).is_err());
-        assert_eq!((link.in_flight(), checkouts.taken(Lane::Shared)), (64, 64));
+        assert_eq!((link.in_flight(), checkouts.taken(Lane::Main)), (64, 64));
         assert!(parked.take(ids[0]).is_some());
         assert!(parked.take(ids[0]).is_none());
         assert_eq!(
-            (link.in_flight(), checkouts.taken(Lane::Shared)),
+            (link.in_flight(), checkouts.taken(Lane::Main)),
             (63, 63),
             "it ends with its caller"
         );

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use super::{call::Link, profile::Profile, turns::Lane};
 use crate::model::Sharing;
 
-/// How long an affinity rests after an instance for it could not be started.
-const REST_MS: u64 = 5_000;
-/// Affinities that rest at the same time. Beyond them the one that rests for the longest time is tried again earlier.
-const RESTS_LEN_MAX: usize = 64;
+/// How long an affinity cools down after an instance for it could not be started.
+const COOLDOWN_MS: u64 = 5_000;
+/// Affinities that cool down at the same time. Beyond them the one that does so for the longest time is tried again earlier.
+const COOLDOWNS_LEN_MAX: usize = 64;
 
 /// How the instances of a backend are lent to calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +81,8 @@ impl PoolMode {
     /// How many calls run at once in a lane. `concurrency` is the most where an instance runs several.
     pub fn turns(self, lane: Lane, concurrency: usize) -> usize {
         match lane {
-            Lane::Lent if self.one_call => self.others,
-            Lane::Lent | Lane::Shared => concurrency,
+            Lane::Others if self.one_call => self.others,
+            Lane::Others | Lane::Main => concurrency,
         }
     }
 }
@@ -100,15 +100,15 @@ impl Affinity {
     pub fn lane(&self) -> Lane {
         let is_only = self.mode.one_call && self.mode.others == 0;
         if self.is_everyone() && !is_only {
-            Lane::Shared
+            Lane::Main
         } else {
-            Lane::Lent
+            Lane::Others
         }
     }
 
     /// Whether such an instance runs one call at a time.
     pub fn runs_one_call(&self) -> bool {
-        self.mode.one_call && self.lane() == Lane::Lent
+        self.mode.one_call && self.lane() == Lane::Others
     }
 }
 
@@ -121,7 +121,7 @@ pub struct Pool {
     /// The affinity of each call that waits, and its caller.
     waiting: Vec<(Affinity, Arc<str>)>,
     last_id: u64,
-    rests: Vec<Rest>,
+    cooldowns: Vec<Cooldown>,
 }
 
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl Pooled {
 
 /// An affinity whose last instance could not be started: no other one is started for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rest {
+pub struct Cooldown {
     pub affinity: Affinity,
     pub reason: String,
     /// When it is tried again, on the monotonic clock.
@@ -169,7 +169,7 @@ pub enum Wanted {
         orders: Vec<PoolOrder>,
         keeps_turn: bool,
     },
-    Resting(Rest),
+    CoolingDown(Cooldown),
 }
 
 /// What the actor of the backend does for the pool.
@@ -205,7 +205,7 @@ impl Pool {
     pub fn close(&mut self) {
         self.mode = None;
         self.instances.clear();
-        self.rests.clear();
+        self.cooldowns.clear();
     }
 
     /// Notes that a call waits for an instance until [`Self::leave`].
@@ -234,8 +234,8 @@ impl Pool {
                 keeps_turn: true,
             };
         }
-        if let Some(rest) = self.rest_of(affinity, now_ms) {
-            return Wanted::Resting(rest.clone());
+        if let Some(cooldown) = self.cooldown_of(affinity, now_ms) {
+            return Wanted::CoolingDown(cooldown.clone());
         }
         let wanted = if mode.one_call { self.waiting_for(affinity) } else { 1 };
         if self.starting(affinity) < wanted {
@@ -273,13 +273,13 @@ impl Pool {
     pub fn start_first(&mut self, affinity: Affinity, now_ms: u64) -> Option<PoolOrder> {
         let mode = self.mode.filter(|mode| *mode == affinity.mode)?;
         let is_of_mode = affinity.owner.is_some() || mode.one_call;
-        let is_wanted = is_of_mode && !self.has_any(&affinity) && self.rest_of(&affinity, now_ms).is_none();
+        let is_wanted = is_of_mode && !self.has_any(&affinity) && self.cooldown_of(&affinity, now_ms).is_none();
         (is_wanted && self.others_len() < mode.others).then(|| self.start(affinity))
     }
 
-    fn rest_of(&self, affinity: &Affinity, now_ms: u64) -> Option<&Rest> {
-        let mut rests = self.rests.iter();
-        rests.find(|rest| rest.until_ms > now_ms && rest.affinity == *affinity)
+    fn cooldown_of(&self, affinity: &Affinity, now_ms: u64) -> Option<&Cooldown> {
+        let mut cooldowns = self.cooldowns.iter();
+        cooldowns.find(|cooldown| cooldown.until_ms > now_ms && cooldown.affinity == *affinity)
     }
 
     fn start(&mut self, affinity: Affinity) -> PoolOrder {
@@ -394,15 +394,15 @@ impl Pool {
         let Some(at) = self.position(id) else { return false };
         let affinity = self.instances.remove(at).affinity;
         if let Some(reason) = not_started {
-            self.rests
-                .retain(|rest| rest.until_ms > now_ms && rest.affinity != affinity);
-            if self.rests.len() >= RESTS_LEN_MAX {
-                self.rests.remove(0);
+            self.cooldowns
+                .retain(|cooldown| cooldown.until_ms > now_ms && cooldown.affinity != affinity);
+            if self.cooldowns.len() >= COOLDOWNS_LEN_MAX {
+                self.cooldowns.remove(0);
             }
-            self.rests.push(Rest {
+            self.cooldowns.push(Cooldown {
                 affinity,
                 reason,
-                until_ms: now_ms + REST_MS,
+                until_ms: now_ms + COOLDOWN_MS,
             });
         }
         true

@@ -14,9 +14,9 @@ pub type CallerId = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// The calls of a main instance that runs several at once.
-    Shared,
+    Main,
     /// The calls of all other instances, and of a main instance that runs one call at a time.
-    Lent,
+    Others,
 }
 
 /// Turns that are taken by calls, and calls that wait for one.

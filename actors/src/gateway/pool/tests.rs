@@ -96,18 +96,21 @@ fn an_unused_instance_makes_room_and_a_used_one_does_not() {
 }
 
 #[test]
-fn after_a_failed_start_its_profile_rests() {
+fn after_a_failed_start_its_profile_cools_down() {
     let mut pool = pool(profiles(2));
     pool.enter(of(&pool, FORM), anyone());
     waits(&mut pool, FORM);
     assert!(pool.remove(1, Some("no key".to_owned()), 100));
-    let Wanted::Resting(rest) = want(&mut pool, FORM, 100) else {
-        panic!("it rests");
+    let Wanted::CoolingDown(cooldown) = want(&mut pool, FORM, 100) else {
+        panic!("it cools down");
     };
-    assert_eq!((rest.reason.as_str(), rest.until_ms), ("no key", 100 + REST_MS));
+    assert_eq!(
+        (cooldown.reason.as_str(), cooldown.until_ms),
+        ("no key", 100 + COOLDOWN_MS)
+    );
     pool.enter(of(&pool, ROOTS), anyone());
     assert_eq!(waits(&mut pool, ROOTS).len(), 1, "others start");
-    assert!(matches!(want(&mut pool, FORM, rest.until_ms), Wanted::Wait { orders, .. } if orders.len() == 1));
+    assert!(matches!(want(&mut pool, FORM, cooldown.until_ms), Wanted::Wait { orders, .. } if orders.len() == 1));
 }
 
 #[test]
@@ -277,7 +280,7 @@ impl World {
                     self.lent.push(id);
                     pool.leave(&of(pool, profile), &anyone());
                 }
-                Wanted::Resting(_) => pool.leave(&of(pool, profile), &anyone()),
+                Wanted::CoolingDown(_) => pool.leave(&of(pool, profile), &anyone()),
                 Wanted::Wait { orders, .. } => {
                     self.starting.extend(orders.into_iter().filter_map(|order| match order {
                         PoolOrder::Start { id, .. } => Some(id),
@@ -295,7 +298,7 @@ proptest! {
     fn each_call_gets_an_instance_of_its_own_and_none_waits_for_ever(size in 1_usize..4, steps in steps()) {
         let (mut pool, mut world) = (pool(profiles(size)), World::default());
         for (at, step) in steps.into_iter().enumerate() {
-            let now_ms = at as u64 * REST_MS / 2;
+            let now_ms = at as u64 * COOLDOWN_MS / 2;
             match step {
                 Step::Call(profile) if world.lent.len() + world.waiting.len() < size => {
                     let profile = [FORM, ROOTS, Profile::ALL][usize::from(profile)];
@@ -335,15 +338,15 @@ fn the_affinity_of_a_call_follows_from_the_mode() {
     };
     let (none, shared) = (Profile::NONE, PoolMode::new(Sharing::Project, false, 3));
     assert_eq!(shared, PoolMode::SHARED, "it needs no other instance");
-    assert_eq!(of(shared, FORM, true), (none, false, Lane::Shared, false));
-    assert_eq!(of(profiles(0), FORM, true), (none, false, Lane::Lent, true));
-    assert_eq!(of(profiles(2), FORM, true), (FORM, false, Lane::Lent, true));
-    assert_eq!(of(profiles(2), FORM, false), (none, false, Lane::Shared, false));
-    assert_eq!(of(profiles(2), none, true), (none, false, Lane::Shared, false));
-    assert_eq!(of(owners(2), FORM, false), (none, true, Lane::Lent, false));
+    assert_eq!(of(shared, FORM, true), (none, false, Lane::Main, false));
+    assert_eq!(of(profiles(0), FORM, true), (none, false, Lane::Others, true));
+    assert_eq!(of(profiles(2), FORM, true), (FORM, false, Lane::Others, true));
+    assert_eq!(of(profiles(2), FORM, false), (none, false, Lane::Main, false));
+    assert_eq!(of(profiles(2), none, true), (none, false, Lane::Main, false));
+    assert_eq!(of(owners(2), FORM, false), (none, true, Lane::Others, false));
     let asking = PoolMode::new(Sharing::Key, true, 2);
-    assert_eq!(of(asking, FORM, false), (FORM, true, Lane::Lent, true));
+    assert_eq!(of(asking, FORM, false), (FORM, true, Lane::Others, true));
     let turns =
-        [profiles(2), owners(2), asking].map(|mode| [Lane::Shared, Lane::Lent].map(|lane| mode.turns(lane, 64)));
+        [profiles(2), owners(2), asking].map(|mode| [Lane::Main, Lane::Others].map(|lane| mode.turns(lane, 64)));
     assert_eq!(turns, [[64, 2], [64, 64], [64, 2]]);
 }

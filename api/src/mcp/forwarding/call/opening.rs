@@ -119,12 +119,12 @@ impl RunningCall {
         let checkout = match lent {
             Ok(checkout) => checkout,
             Err(NotLent::Gone) => return Ok(None),
-            Err(NotLent::Resting(rest)) => {
+            Err(NotLent::CoolingDown(cooldown)) => {
                 return Err(BackendFailure::Unavailable {
                     backend: self.backend().name.to_string(),
                     state: BackendState::Backoff.as_str(),
-                    reason: Some(rest.reason),
-                    retry_after: Some(Duration::from_millis(rest.until_ms.saturating_sub(now().mono_ms))),
+                    reason: Some(cooldown.reason),
+                    retry_after: Some(Duration::from_millis(cooldown.until_ms.saturating_sub(now().mono_ms))),
                 });
             }
         };
@@ -201,8 +201,8 @@ impl RunningCall {
             };
         }
         self.busy(match affinity.lane() {
-            Lane::Shared => "other calls take all its turns",
-            Lane::Lent => "other calls take all its instances",
+            Lane::Main => "other calls take all its turns",
+            Lane::Others => "other calls take all its instances",
         })
     }
 }
