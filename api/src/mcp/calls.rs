@@ -109,7 +109,7 @@ pub enum ShutdownBehaviour {
     /// Sends this result: the call has it and waits for more.
     Answer(Vec<u8>),
     /// Notifies it: it ends its wait and answers with what it knows.
-    Hurry(Rc<Notify>),
+    Notify(Rc<Notify>),
 }
 
 /// A receive that can be cancelled. It outlives its answer and holds no route: the answer of a JSON-RPC batch is sent
@@ -349,8 +349,8 @@ impl Calls {
     /// return their messages. Returns each request with its result, or `None` if it is to be refused.
     pub fn end_waiting(&self, exchange: Option<&Outbox>) -> Vec<(ReplyTo, Option<Vec<u8>>)> {
         let waits = |call: &RunningCall| {
-            if let ShutdownBehaviour::Hurry(hurry) = &call.on_shutdown {
-                hurry.notify_one();
+            if let ShutdownBehaviour::Notify(shutdown) = &call.on_shutdown {
+                shutdown.notify_one();
                 return false;
             }
             !matches!(call.on_shutdown, ShutdownBehaviour::Finish)
@@ -370,7 +370,7 @@ impl Calls {
             self.release_receive(&to.id);
             match on_shutdown {
                 ShutdownBehaviour::Answer(result) => (to, Some(result)),
-                ShutdownBehaviour::Refuse | ShutdownBehaviour::Finish | ShutdownBehaviour::Hurry(_) => (to, None),
+                ShutdownBehaviour::Refuse | ShutdownBehaviour::Finish | ShutdownBehaviour::Notify(_) => (to, None),
             }
         };
         ended.into_iter().map(end).collect()

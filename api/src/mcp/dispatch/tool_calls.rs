@@ -322,12 +322,12 @@ fn start(caller: &ToolCaller, to: &ReplyTo, tool: &'static Tool, call: PendingCa
     if let Some(receive) = &call.receive {
         context.calls.record_receive(to, HandedOver::Received(receive.clone()));
     }
-    let on_shutdown = match &call.hurry {
-        Some(hurry) => ShutdownBehaviour::Hurry(Rc::clone(hurry)),
+    let on_shutdown = match &call.shutdown {
+        Some(shutdown) => ShutdownBehaviour::Notify(Rc::clone(shutdown)),
         None if call.may_wait => ShutdownBehaviour::Refuse,
         None => ShutdownBehaviour::Finish,
     };
-    let progress = to.progress.clone().filter(|_| call.hurry.is_none());
+    let progress = to.progress.clone().filter(|_| call.shutdown.is_none());
     let trace = to.trace.as_ref().map(|trace| trace.context().clone());
     let refreshing = refresh_depth(caller);
     let running = run_pending(Rc::clone(context), to.clone(), call, refreshing, reservation);

@@ -65,7 +65,7 @@ pub struct RunningCall {
     pub learner: Arc<str>,
     pub _held: Share,
     /// Notified when the broker stops: the call then has only a short time left.
-    pub hurry: Rc<Notify>,
+    pub shutdown: Rc<Notify>,
     pub record: CallRecord,
 }
 
@@ -205,7 +205,7 @@ impl RunningCall {
         let _ = self.record.moves_to(CallStage::Waiting);
         let answered = tokio::select! {
             answered = asked.answered_by_legacy_caller(&self.context, &self.to, self.backend()) => answered,
-            () = self.hurry.notified() => {
+            () = self.shutdown.notified() => {
                 self.fail(BackendFailure::ShuttingDown { backend: self.backend().name.to_string() });
                 return None;
             }
@@ -298,7 +298,7 @@ impl RunningCall {
                         BackendFailure::TimedOut { backend, after: deadlines.begun.elapsed() }
                     });
                 }
-                () = self.hurry.notified(), if !*is_stopping => {
+                () = self.shutdown.notified(), if !*is_stopping => {
                     *is_stopping = true;
                     deadlines.shorten(self.context.service.call_drain);
                 }
@@ -316,7 +316,7 @@ impl RunningCall {
         };
         tokio::select! {
             _ = timeout(LAST_ANSWERS_TIME_MAX, passing) => {}
-            () = self.hurry.notified() => {}
+            () = self.shutdown.notified() => {}
         }
     }
 

@@ -76,7 +76,7 @@ pub fn forward(
     if let Some(parked) = &resumed {
         record.resumes(&parked.entry);
     }
-    let hurry = Rc::<Notify>::default();
+    let shutdown = Rc::<Notify>::default();
     record.ends_as(CallStatus::Cancelled);
     // In a box, because the task that it becomes a part of is moved several times.
     let call = Box::new(RunningCall {
@@ -90,7 +90,7 @@ pub fn forward(
         learner: learner_of(context),
         capabilities,
         _held: held,
-        hurry: Rc::clone(&hurry),
+        shutdown: Rc::clone(&shutdown),
     });
     let opened = match resumed {
         Some(parked) if parked.questions.is_empty() => Some(OpenCall {
@@ -111,7 +111,7 @@ pub fn forward(
     };
     context
         .calls
-        .spawn(&quiet, ShutdownBehaviour::Hurry(hurry), async move {
+        .spawn(&quiet, ShutdownBehaviour::Notify(shutdown), async move {
             call.run(opened).await
         });
     Ok(())

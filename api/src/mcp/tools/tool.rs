@@ -119,7 +119,7 @@ pub struct PendingCall {
     /// Ready when the call begins to wait for messages.
     pub wait_started: Option<LocalBoxFuture<'static, ()>>,
     /// Notified when the broker stops: the call, which waits and reports its own progress, then ends its wait.
-    pub hurry: Option<Rc<Notify>>,
+    pub shutdown: Option<Rc<Notify>>,
 }
 
 impl PendingCall {
@@ -132,7 +132,7 @@ impl PendingCall {
             may_wait: false,
             has_page: false,
             wait_started: None,
-            hurry: None,
+            shutdown: None,
         }
     }
 

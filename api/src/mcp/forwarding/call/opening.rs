@@ -56,7 +56,7 @@ impl RunningCall {
                     return opened;
                 }
                 failure = self.record.ended() => return Err(failure.into()),
-                () = self.hurry.notified(), if !*is_stopping => {
+                () = self.shutdown.notified(), if !*is_stopping => {
                     *is_stopping = true;
                     deadlines.shorten(self.context.service.call_drain);
                 }

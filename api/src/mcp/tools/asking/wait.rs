@@ -37,7 +37,7 @@ pub struct Wait {
     pub caller: ToolCaller,
     pub to: ReplyTo,
     /// Notified when the broker stops.
-    hurry: Rc<Notify>,
+    shutdown: Rc<Notify>,
     started: Instant,
     longest: Duration,
 }
@@ -59,7 +59,7 @@ impl Wait {
         Self {
             caller: caller.for_later(),
             to: to.clone(),
-            hurry: Rc::default(),
+            shutdown: Rc::default(),
             started: Instant::now(),
             longest,
         }
@@ -70,9 +70,9 @@ impl Wait {
         self,
         answer: impl AsyncFnOnce(&Self) -> Result<ToolResult, BrokerError> + 'static,
     ) -> PendingCall {
-        let hurry = Rc::clone(&self.hurry);
+        let shutdown = Rc::clone(&self.shutdown);
         let mut call = PendingCall::new(async move { answer(&self).await });
-        call.hurry = Some(hurry);
+        call.shutdown = Some(shutdown);
         call
     }
 
@@ -124,7 +124,7 @@ impl Wait {
                 changed = watch.changed() => question = changed?,
                 () = &mut over => question = watch.read().await?,
                 _ = ticks.tick() => self.stay_present(),
-                () = self.hurry.notified() => return Ok((question, WaitEnd::Stopping)),
+                () = self.shutdown.notified() => return Ok((question, WaitEnd::Stopping)),
                 // It changes the question, which the watch sees.
                 _ = &mut by_client, if is_client_asked => is_client_asked = false,
             }
@@ -227,7 +227,7 @@ impl Wait {
             tokio::select! {
                 _ = select_all(watches.iter_mut().map(|watch| Box::pin(watch.changed()))) => {}
                 () = sleep(pause) => self.stay_present(),
-                () = self.hurry.notified() => {
+                () = self.shutdown.notified() => {
                     let humans = self.humans().await;
                     return Ok(answers_page(&self.caller, &questions, |question| self.outcome(question, humans)));
                 }
