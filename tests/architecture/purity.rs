@@ -22,7 +22,7 @@ const PURE: &[&str] = &[
     "gateway/names.rs",
     "gateway/slots.rs",
     "gateway/sound_items.rs",
-    "gateway/told_lists.rs",
+    "gateway/announced_lists.rs",
     "gateway/turns.rs",
     "model/",
     "negotiate.rs",

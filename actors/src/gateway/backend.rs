@@ -26,6 +26,7 @@ use tokio::time::timeout;
 use reports::{Reported, reporter};
 
 use super::{
+    announced_lists::AnnouncedLists,
     call::Link,
     counters::StartReason,
     kept_lists::{Keeping, KeptLists},
@@ -35,7 +36,6 @@ use super::{
     profile::Profile,
     room::Held,
     shared::{BackendCommand, BackendOrder, BackendShared, BackendView},
-    told_lists::ToldLists,
 };
 use crate::{
     backoff::random,
@@ -66,7 +66,7 @@ pub(super) struct Backend {
     known_era: Option<BackendEra>,
     failed_openings: Arc<AtomicU32>,
     keeping: Keeping,
-    told: ToldLists,
+    announced: AnnouncedLists,
     /// The bytes of its lists, which count against [`ADDED_LISTS_BYTES_MAX`] if an administrator has added it.
     list_bytes: Held,
     /// The instances of the pool, by their ids there.
@@ -126,7 +126,7 @@ impl Backend {
             failed_openings: Arc::default(),
             keeping: Keeping::new(kept_lists),
             list_bytes,
-            told: ToldLists::default(),
+            announced: AnnouncedLists::default(),
             pooled: HashMap::new(),
             pool_timer: None,
             timer: None,
@@ -149,7 +149,7 @@ impl Backend {
             server: None,
             lists: None,
             list_problems: Arc::default(),
-            has_told: false,
+            has_announced: false,
         }
     }
 
@@ -367,7 +367,7 @@ impl Backend {
             return;
         };
         let (link, mode, pid) = (Arc::clone(link), *pool_mode, *pid);
-        self.told = ToldLists::new(self.shared.view().lists.clone());
+        self.announced = AnnouncedLists::new(self.shared.view().lists.clone());
         self.retire_pool(ctx);
         let (checkouts, concurrency) = (&self.shared.checkouts, self.shared.view().config.concurrency);
         let asker = checkouts.open(mode, Arc::clone(&link), Profile::ALL, concurrency);

@@ -42,7 +42,7 @@ pub(super) struct KeptLists {
 
 /// What an instance of a backend has sent.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Told {
+pub(super) struct Announcement {
     /// A digest of what the instance was started from.
     started_from: String,
     pub server: Arc<ServerInfo>,
@@ -53,9 +53,9 @@ pub(super) struct Told {
 pub(super) struct Keeping {
     pub store: Arc<KeptLists>,
     /// What the store has, if that is known.
-    pub kept: Option<Told>,
+    pub kept: Option<Announcement>,
     /// What is to be written next.
-    pub next: Option<Told>,
+    pub next: Option<Announcement>,
     /// A write is under way. There is at most one.
     pub is_writing: bool,
 }
@@ -86,20 +86,20 @@ impl KeptLists {
 
     /// The lists of an instance that was started from the same table as this backend. None if nothing is kept of it, or if
     /// the store cannot be read.
-    pub async fn load(&self, config: &BackendConfig) -> Option<Told> {
+    pub async fn load(&self, config: &BackendConfig) -> Option<Announcement> {
         let _turn = self.turn.lock().await;
         let text = self.store.get(Table::BackendLists, config.name.as_str().into()).await;
         let text = self.noted(&config.name, text)??;
-        Told::parse(&text).filter(|told| told.started_from == started_from(&config.address))
+        Announcement::parse(&text).filter(|announcement| announcement.started_from == started_from(&config.address))
     }
 
     /// Keeps the lists of an instance, or nothing if they are too long. Returns false if the store has refused it.
-    pub async fn keep(&self, backend: &BackendName, told: &Told) -> bool {
+    pub async fn keep(&self, backend: &BackendName, announcement: &Announcement) -> bool {
         let _turn = self.turn.lock().await;
         if !self.backends.lock().contains(backend) {
             return true;
         }
-        let text = told.to_text().map(Arc::from);
+        let text = announcement.to_text().map(Arc::from);
         if text.is_none() {
             tracing::warn!(
                 project = %self.project,
@@ -152,7 +152,7 @@ impl KeptLists {
     }
 }
 
-impl Told {
+impl Announcement {
     /// The lists of an instance that was started from this configuration.
     pub fn new(config: &BackendConfig, server: Arc<ServerInfo>, lists: Arc<BackendLists>) -> Self {
         Self {
@@ -234,7 +234,7 @@ mod tests {
         BackendConfig::new(BackendName::parse("docs").unwrap(), address)
     }
 
-    fn told(config: &BackendConfig, tool: &str) -> Told {
+    fn announcement(config: &BackendConfig, tool: &str) -> Announcement {
         let item = |key: &str, name: &str| Item {
             key: key.to_owned(),
             text: format!(
@@ -259,7 +259,7 @@ mod tests {
             capabilities: r#"{"tools":{}}"#.to_owned(),
             ..ServerInfo::default()
         };
-        Told::new(config, Arc::new(server), Arc::new(lists))
+        Announcement::new(config, Arc::new(server), Arc::new(lists))
     }
 
     async fn kept() -> (Arc<KeptLists>, Arc<dyn Store>) {
@@ -271,10 +271,13 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_read_back_as_it_was_told() {
-        let told = told(&config("npx", ""), "search");
-        assert_eq!(Told::parse(&told.to_text().unwrap()), Some(told));
+        let announcement = announcement(&config("npx", ""), "search");
+        assert_eq!(
+            Announcement::parse(&announcement.to_text().unwrap()),
+            Some(announcement)
+        );
         for wrong in ["", "{}", "[]", r#"{"started_from":"x","server":{},"tools":[]}"#] {
-            assert_eq!(Told::parse(wrong), None, "{wrong}");
+            assert_eq!(Announcement::parse(wrong), None, "{wrong}");
         }
     }
 
@@ -282,10 +285,10 @@ mod tests {
     async fn lists_are_those_of_the_same_program_whatever_its_secrets_are() {
         let (kept, store) = kept().await;
         let config_of = config("npx", "one");
-        let told = told(&config_of, "search");
+        let announcement = announcement(&config_of, "search");
         assert_eq!(kept.load(&config_of).await, None);
-        assert!(kept.keep(&config_of.name, &told).await);
-        assert_eq!(kept.load(&config("npx", "two")).await, Some(told));
+        assert!(kept.keep(&config_of.name, &announcement).await);
+        assert_eq!(kept.load(&config("npx", "two")).await, Some(announcement));
         assert_eq!(kept.load(&config("uvx", "one")).await, None);
         let text = store.get(Table::BackendLists, "docs".into()).await.unwrap().unwrap();
         assert!(!text.contains("one") && !text.contains("npx"), "{text}");
@@ -295,8 +298,8 @@ mod tests {
     async fn lists_that_are_too_long_take_the_place_of_those_before_them() {
         let (kept, _) = kept().await;
         let config = config("npx", "");
-        assert!(kept.keep(&config.name, &told(&config, "search")).await);
-        let longest = told(&config, &"x".repeat(BACKEND_LISTS_BYTES_MAX));
+        assert!(kept.keep(&config.name, &announcement(&config, "search")).await);
+        let longest = announcement(&config, &"x".repeat(BACKEND_LISTS_BYTES_MAX));
         assert!(kept.keep(&config.name, &longest).await);
         assert_eq!(kept.load(&config).await, None);
     }
@@ -305,10 +308,10 @@ mod tests {
     async fn nothing_is_kept_of_a_backend_that_was_removed() {
         let (kept, store) = kept().await;
         let config = config("npx", "");
-        kept.keep(&config.name, &told(&config, "search")).await;
+        kept.keep(&config.name, &announcement(&config, "search")).await;
         kept.retain(BTreeSet::new()).await;
         assert_eq!(store.get(Table::BackendLists, "docs".into()).await.unwrap(), None);
-        kept.keep(&config.name, &told(&config, "search")).await;
+        kept.keep(&config.name, &announcement(&config, "search")).await;
         assert_eq!(store.get(Table::BackendLists, "docs".into()).await.unwrap(), None);
     }
 }

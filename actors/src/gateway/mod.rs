@@ -26,6 +26,7 @@
 mod actor;
 mod added;
 mod addresses;
+mod announced_lists;
 mod asked_urls;
 mod backend;
 mod call;
@@ -54,7 +55,6 @@ mod sound_items;
 mod subscribed;
 mod subscribed_owners;
 mod subscribed_tasks;
-mod told_lists;
 mod turns;
 
 pub use actor::{Gateway, GatewayHandle, GatewaySettings};

@@ -63,7 +63,7 @@ pub(super) enum Known {
     /// What the store has kept of an earlier instance.
     Kept,
     /// The lists of an instance of this broker.
-    Told,
+    Announced,
 }
 
 /// How often each list has changed since the start.
@@ -185,8 +185,8 @@ impl Offered {
     }
 
     /// Whether an instance of the backend at this position had sent its lists when the routing table was made.
-    pub fn has_told(&self, at: usize) -> bool {
-        self.known.get(at).is_none_or(|known| *known == Known::Told)
+    pub fn has_announced(&self, at: usize) -> bool {
+        self.known.get(at).is_none_or(|known| *known == Known::Announced)
     }
 
     /// The backend of this name.
@@ -284,7 +284,7 @@ pub struct BackendView {
     /// What it lists or should list and clients are not offered, and why.
     pub list_problems: Arc<[String]>,
     /// An instance of this broker has sent the lists. Otherwise they are those that the store has kept.
-    pub has_told: bool,
+    pub has_announced: bool,
 }
 
 impl BackendView {
@@ -292,7 +292,7 @@ impl BackendView {
     pub(super) fn known(&self) -> Known {
         match self.lists {
             None => Known::Nothing,
-            Some(_) if self.has_told => Known::Told,
+            Some(_) if self.has_announced => Known::Announced,
             Some(_) => Known::Kept,
         }
     }

@@ -8,8 +8,8 @@ mod answer;
 mod client;
 mod files;
 mod input;
+mod last_request;
 mod mailbox;
-mod told;
 mod wait;
 
 use std::{
@@ -25,8 +25,8 @@ use answer::Moment;
 pub use client::HookClient;
 use common::user_broker::{Instance, LocalPaths, mail::ReportedActivity};
 use input::{Event, Source};
+use last_request::LastRequest;
 use mailbox::{Mailbox, TIMEOUT};
-use told::Told;
 
 /// The name of the command.
 pub const NAME: &str = "hook";
@@ -205,18 +205,21 @@ impl Hook {
             return None;
         }
         let mail = mailbox.unread(deadline)?;
-        let told = self
+        let last_request = self
             .client
             .lacks_guard()
-            .then(|| Told::of(&self.instance, &event.conversation))
+            .then(|| LastRequest::of(&self.instance, &event.conversation))
             .flatten();
-        if told.as_ref().is_some_and(|told| !told.is_news(&mail.summary)) {
+        if last_request
+            .as_ref()
+            .is_some_and(|last_request| !last_request.is_news(&mail.summary))
+        {
             return None;
         }
         let said = answer::go_on(self.client, &mail.summary)?;
         // An agent that is not held back by a guard is asked once about the same messages.
-        if let Some(told) = told
-            && !told.note()
+        if let Some(last_request) = last_request
+            && !last_request.note()
         {
             return None;
         }

@@ -9,7 +9,7 @@ use crate::{
     clock::now,
     gateway::{
         backend::ADDED_LISTS_BYTES_MAX,
-        kept_lists::{Keeping, Told},
+        kept_lists::{Announcement, Keeping},
         launch::ReadLists,
         life::LifeEvent,
         lists::BackendLists,
@@ -24,11 +24,11 @@ impl Backend {
     pub(super) fn load_lists(&mut self, ctx: &mut Context<Self>) {
         let (store, config) = (Arc::clone(&self.keeping.store), Arc::clone(&self.shared.view().config));
         let loading = async move { store.load(&config).await };
-        ctx.spawn(wrap_future(loading).map(|told, backend: &mut Self, ctx| {
-            match told {
+        ctx.spawn(wrap_future(loading).map(|announcement, backend: &mut Self, ctx| {
+            match announcement {
                 // An instance has been faster.
                 _ if backend.shared.view().lists.is_some() => {}
-                Some(told) => backend.show_kept(told),
+                Some(announcement) => backend.show_kept(announcement),
                 None => backend.on(LifeEvent::Wanted, ctx),
             }
         }));
@@ -52,13 +52,13 @@ impl Backend {
         Arc::default()
     }
 
-    fn show_kept(&mut self, told: Told) {
-        let lists = self.within_budget(Arc::clone(&told.lists));
+    fn show_kept(&mut self, announcement: Announcement) {
+        let lists = self.within_budget(Arc::clone(&announcement.lists));
         self.shared.change_view(|view| {
             view.lists = Some(lists);
-            view.server.get_or_insert_with(|| Arc::clone(&told.server));
+            view.server.get_or_insert_with(|| Arc::clone(&announcement.server));
         });
-        self.keeping.kept = Some(told);
+        self.keeping.kept = Some(announcement);
         (self.changed)();
     }
 
@@ -73,7 +73,7 @@ impl Backend {
     /// Starts the instance of the pool that tells what callers are offered that can be asked, if one has to be started.
     pub(super) fn await_lists_of(&mut self, order: Option<PoolOrder>, ctx: &mut Context<Self>) {
         if let Some(order) = order {
-            self.told.await_from(order.id());
+            self.announced.await_from(order.id());
             self.carry_out(order, ctx);
         }
     }
@@ -86,24 +86,24 @@ impl Backend {
             problems,
         } = read;
         self.show_problems(problems);
-        if self.told.main(lists, are_complete) {
+        if self.announced.main(lists, are_complete) {
             self.ask_for_lists(ctx);
         }
         let is_known = self.shared.view().lists.is_some();
-        if is_known || !self.told.is_awaiting() {
-            self.take_told_lists(ctx);
+        if is_known || !self.announced.is_awaiting() {
+            self.take_announced_lists(ctx);
         }
     }
 
     /// Takes what an instance offers to callers that can answer everything; `None` if it does not tell.
     pub(super) fn told_to_askers(&mut self, id: u64, lists: Option<BackendLists>, ctx: &mut Context<Self>) {
-        if self.told.askers(id, lists) {
-            self.take_told_lists(ctx);
+        if self.announced.askers(id, lists) {
+            self.take_announced_lists(ctx);
         }
     }
 
-    fn take_told_lists(&mut self, ctx: &mut Context<Self>) {
-        if let Some((lists, are_complete)) = self.told.all() {
+    fn take_announced_lists(&mut self, ctx: &mut Context<Self>) {
+        if let Some((lists, are_complete)) = self.announced.all() {
             self.take_lists(lists, are_complete, ctx);
         }
     }
@@ -121,12 +121,12 @@ impl Backend {
         };
         self.shared.change_view(|view| {
             view.lists = Some(Arc::clone(&lists));
-            view.has_told = true;
+            view.has_announced = true;
         });
         (self.changed)();
         if let Some(running) = self.running.as_ref().filter(|_| are_complete) {
             let server = before.server.clone().unwrap_or_default();
-            self.keeping.next = Some(Told::new(&running.config, server, lists));
+            self.keeping.next = Some(Announcement::new(&running.config, server, lists));
             self.keep_lists(ctx);
         }
     }
@@ -149,12 +149,12 @@ impl Backend {
             return;
         }
         let Keeping { store, kept, next, .. } = &mut self.keeping;
-        let Some(told) = next.take().filter(|next| kept.as_ref() != Some(next)) else {
+        let Some(announcement) = next.take().filter(|next| kept.as_ref() != Some(next)) else {
             return;
         };
         let (store, name) = (Arc::clone(store), self.shared.name.clone());
         self.keeping.is_writing = true;
-        let writing = async move { store.keep(&name, &told).await.then_some(told) };
+        let writing = async move { store.keep(&name, &announcement).await.then_some(announcement) };
         ctx.spawn(wrap_future(writing).map(|kept, backend: &mut Self, ctx| {
             backend.keeping.is_writing = false;
             backend.keeping.kept = kept;

@@ -107,7 +107,7 @@ impl Backend {
             InstanceEvent::Ready(ready) => {
                 launched.agreed(ready);
                 // One that is awaited is lent once it has sent its lists: it could make room for another one before.
-                if !self.told.awaits(id) {
+                if !self.announced.awaits(id) {
                     self.pooled_ready(id, ctx);
                 }
             }
@@ -119,7 +119,7 @@ impl Backend {
 
     /// An instance has sent its lists.
     fn pooled_told(&mut self, id: u64, lists: BackendLists, ctx: &mut Context<Self>) {
-        let was_awaited = self.told.awaits(id);
+        let was_awaited = self.announced.awaits(id);
         let has_owner = self.sharing() != Sharing::Project && !was_awaited;
         if has_owner {
             // What one owner is offered is not for all.

@@ -149,7 +149,7 @@ fn named_route(
     };
     if let Some(target) = find_name(context, offered, kind, name) {
         // What the store has kept may have changed: the running instance decides.
-        let is_kept = !offered.has_told(target.backend);
+        let is_kept = !offered.has_announced(target.backend);
         let awaited = is_kept.then(|| name.to_owned());
         return Some(route(offered.backend_of(target)?, &target.original, awaited));
     }
@@ -191,7 +191,7 @@ pub fn awaited_name(context: &PeerContext, route: &Route, called: &str) -> Optio
         .backends
         .iter()
         .position(|backend| Arc::ptr_eq(backend, &route.backend))?;
-    if !offered.has_told(at) {
+    if !offered.has_announced(at) {
         return None;
     }
     let kind = match route.method {

@@ -71,7 +71,7 @@ impl RunningCall {
         let mut waiting: Option<Queued> = None;
         loop {
             let view = Arc::clone(&views.borrow_and_update());
-            if waits_for_name && view.has_told {
+            if waits_for_name && view.has_announced {
                 self.find_name().await?;
                 waits_for_name = false;
             }

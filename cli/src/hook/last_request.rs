@@ -14,11 +14,11 @@ use super::files::file_of;
 use common::user_broker::{Instance, LocalPaths};
 
 /// The file whose time of change is the time of the last request.
-pub struct Told {
+pub struct LastRequest {
     file: PathBuf,
 }
 
-impl Told {
+impl LastRequest {
     /// The file of a conversation; `None` when there is no folder for it.
     pub fn of(instance: &Instance, conversation: &str) -> Option<Self> {
         let paths = LocalPaths::look_up(instance).ok()?;

@@ -7,7 +7,7 @@ use super::lists::BackendLists;
 /// The lists of the main instance, and those of an instance of the pool whose client can be asked for
 /// everything.
 #[derive(Default)]
-pub struct ToldLists {
+pub struct AnnouncedLists {
     /// The lists of the main instance, and whether all of them could be read.
     by_main: Option<(BackendLists, bool)>,
     /// The lists of the instance of the pool whose client can be asked for everything.
@@ -18,7 +18,7 @@ pub struct ToldLists {
     known: Option<Arc<BackendLists>>,
 }
 
-impl ToldLists {
+impl AnnouncedLists {
     /// No list has come yet.
     pub fn new(known: Option<Arc<BackendLists>>) -> Self {
         Self {
@@ -93,29 +93,37 @@ mod tests {
 
     #[test]
     fn lists_are_complete_once_both_instances_have_told() {
-        let mut told = ToldLists::default();
-        assert!(told.all().is_none());
-        assert!(told.main(lists(&["a"]), true));
-        assert_eq!(told.all(), Some((lists(&["a"]), true)), "a backend that does not ask");
-        told.await_from(7);
-        assert!(told.awaits(7) && !told.awaits(8));
-        assert_eq!(told.all(), Some((lists(&["a"]), false)));
-        assert!(!told.askers(8, None), "another instance tells nothing");
-        assert!(told.askers(7, Some(lists(&["a", "b"]))));
-        assert_eq!(told.all(), Some((lists(&["a", "b"]), true)));
-        assert!(!told.main(lists(&["a"]), true));
-        assert!(told.main(lists(&["c"]), true));
-        assert_eq!(told.all(), Some((lists(&["c", "a", "b"]), true)));
+        let mut announced = AnnouncedLists::default();
+        assert!(announced.all().is_none());
+        assert!(announced.main(lists(&["a"]), true));
+        assert_eq!(
+            announced.all(),
+            Some((lists(&["a"]), true)),
+            "a backend that does not ask"
+        );
+        announced.await_from(7);
+        assert!(announced.awaits(7) && !announced.awaits(8));
+        assert_eq!(announced.all(), Some((lists(&["a"]), false)));
+        assert!(!announced.askers(8, None), "another instance tells nothing");
+        assert!(announced.askers(7, Some(lists(&["a", "b"]))));
+        assert_eq!(announced.all(), Some((lists(&["a", "b"]), true)));
+        assert!(!announced.main(lists(&["a"]), true));
+        assert!(announced.main(lists(&["c"]), true));
+        assert_eq!(announced.all(), Some((lists(&["c", "a", "b"]), true)));
     }
 
     #[test]
     fn what_was_known_before_stands_for_what_is_awaited() {
-        let mut told = ToldLists::new(Some(Arc::new(lists(&["a", "b"]))));
-        told.main(lists(&["a"]), true);
-        assert_eq!(told.all(), Some((lists(&["a"]), true)), "a backend that does not ask");
-        told.await_from(7);
-        assert_eq!(told.all(), Some((lists(&["a", "b"]), false)));
-        assert!(told.askers(7, None), "it does not tell");
-        assert_eq!(told.all(), Some((lists(&["a"]), true)));
+        let mut announced = AnnouncedLists::new(Some(Arc::new(lists(&["a", "b"]))));
+        announced.main(lists(&["a"]), true);
+        assert_eq!(
+            announced.all(),
+            Some((lists(&["a"]), true)),
+            "a backend that does not ask"
+        );
+        announced.await_from(7);
+        assert_eq!(announced.all(), Some((lists(&["a", "b"]), false)));
+        assert!(announced.askers(7, None), "it does not tell");
+        assert_eq!(announced.all(), Some((lists(&["a"]), true)));
     }
 }
