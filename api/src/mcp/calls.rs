@@ -268,7 +268,7 @@ impl Calls {
     }
 
     /// Cancels the running calls of this id without an answer. Calls that have only reserved a slot are cancelled by
-    /// `ReadBatch::withdraw`.
+    /// `PeerQueue::withdraw`.
     pub fn cancel(&self, id: &str) {
         let has_id = |call: &RunningCall| *call.to.id == *id;
         let cancelled: Vec<_> = self.running.borrow_mut().extract_if(|_, call| has_id(call)).collect();

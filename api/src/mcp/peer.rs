@@ -31,7 +31,7 @@ use super::{
     dispatch,
     exposure::Exposure,
     outbox::{ANSWER_BYTES_MAX, Outbox},
-    read_batch::{Deferred, ReadBatch, RoutedBatch},
+    peer_queue::{Deferred, PeerQueue, RoutedBatch},
     reply::{AnswerBatch, ReplyRoute, ReplyTo, server_info_text},
     rpc::{self, INTERNAL_ERROR, Incoming, Malformed, RpcError},
     send_outcome::{answer_send, send_cross_project},
@@ -54,7 +54,7 @@ const RESERVED_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// One MCP client. Lives on the thread of its connection.
 pub struct Peer {
     context: Rc<PeerContext>,
-    batch: ReadBatch,
+    batch: PeerQueue,
     /// The `_meta` of the next request, if the transport has parsed it.
     parsed_meta: Option<Box<RequestMeta>>,
     malformed_in_a_row: usize,
@@ -116,7 +116,7 @@ impl Peer {
 
     fn with_context(context: Rc<PeerContext>) -> Self {
         Self {
-            batch: ReadBatch::new(Rc::clone(&context)),
+            batch: PeerQueue::new(Rc::clone(&context)),
             context,
             parsed_meta: None,
             malformed_in_a_row: 0,

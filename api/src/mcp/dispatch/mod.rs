@@ -30,8 +30,8 @@ use super::{
     context::PeerContext,
     forwarding,
     handshake::{check_is_object, check_params},
+    peer_queue::PeerQueue,
     prompts,
-    read_batch::ReadBatch,
     reply::{ReplyTo, with_era_members},
     rpc::{self, INVALID_PARAMS, Incoming, Malformed, Params, RpcError},
     tools,
@@ -173,7 +173,7 @@ fn respond(context: &PeerContext, to: &ReplyTo, result: Value) {
 }
 
 /// Serves one notification. Notifications have no answer.
-pub(super) fn handle_notification(batch: &mut ReadBatch, method: &str, params: &Params<'_>) {
+pub(super) fn handle_notification(batch: &mut PeerQueue, method: &str, params: &Params<'_>) {
     batch.context.limits.take_notification();
     match Method::parse(method) {
         Some(Method::Cancelled) => cancelled(batch, params.text),
@@ -182,7 +182,7 @@ pub(super) fn handle_notification(batch: &mut ReadBatch, method: &str, params: &
     }
 }
 
-fn cancelled(batch: &mut ReadBatch, params: Option<&str>) {
+fn cancelled(batch: &mut PeerQueue, params: Option<&str>) {
     let mut id = None;
     let Some(params) = params else { return };
     let scanned = scan::members::<ScanError>(params, |key, value| {

@@ -4,7 +4,7 @@ use super::{ANSWER_BYTES_MAX, Peer, PeerContext, PeerKind, RESERVED_BYTES_MAX, R
 use crate::mcp::{
     calls::Resource,
     owned_frame::OwnedFrame,
-    read_batch::Deferred,
+    peer_queue::Deferred,
     reply::ReplyRoute,
     rpc::{Incoming, Malformed},
 };

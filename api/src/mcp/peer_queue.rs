@@ -14,7 +14,7 @@ use super::{
 
 /// The frames and messages of one peer that wait. It lasts as long as the peer. The messages of one read go to the router
 /// together and in order. While a call runs exclusively, later frames are deferred, so that no frame overtakes it.
-pub struct ReadBatch {
+pub struct PeerQueue {
     /// What the calls of the peer share.
     pub context: Rc<PeerContext>,
     /// The submitted messages, in the order of the router's answers.
@@ -47,7 +47,7 @@ pub struct Deferred {
     pub read_at: ReadAt,
 }
 
-impl ReadBatch {
+impl PeerQueue {
     /// Nothing waits.
     pub fn new(context: Rc<PeerContext>) -> Self {
         Self {
