@@ -3,11 +3,12 @@
 //! [`Storage`] holds the records of all projects and opens the [`Store`] of one. A store holds sessions, protocols,
 //! inboxes, receipts, dead letters, questions, records, claims and the event log; everything in it outlives the actors that use it. `contract.rs` and `store.rs` are the way in;
 //! each subject has a file with its trait and its types. [`memory`] is the reference backend, [`disk`] the durable one,
-//! and [`conformance`] the suite that every backend passes. `state/` decides for both memory and disk. Nothing here
+//! and `conformance` (for tests only) the suite that every backend passes. `state/` decides for both memory and disk. Nothing here
 //! knows an actor or reads a clock.
 
 mod claim;
 mod claims;
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod contract;
 mod dead_letters;
