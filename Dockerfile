@@ -36,16 +36,17 @@ COPY rest/Cargo.toml rest/
 COPY rest/answer/Cargo.toml rest/answer/
 COPY schema/Cargo.toml schema/
 COPY storage/Cargo.toml storage/
+COPY test-client/Cargo.toml test-client/
 COPY scripts/lib/static.sh scripts/lib/
 # hadolint ignore=SC1091
-RUN mkdir -p src {actors,api,cli,common,fake-backend,front,lens,load,oracle,rest,rest/answer,schema,storage}/src oracle/src/bin actors/tests/tree benches \
-    && touch src/lib.rs {actors,api,cli,common,front,lens,load,oracle,rest,rest/answer,schema,storage}/src/lib.rs actors/tests/tree/main.rs \
+RUN mkdir -p src {actors,api,cli,common,fake-backend,front,lens,load,oracle,rest,rest/answer,schema,storage,test-client}/src oracle/src/bin actors/tests/tree benches \
+    && touch src/lib.rs {actors,api,cli,common,front,lens,load,oracle,rest,rest/answer,schema,storage,test-client}/src/lib.rs actors/tests/tree/main.rs \
     && echo 'fn main() {}' | tee src/main.rs {fake-backend,load,oracle}/src/main.rs oracle/src/bin/bare-actix.rs >/dev/null \
     && sed -n '/^\[\[bench\]\]/,/^name/s/^name = "\(.*\)"/benches\/\1.rs/p' Cargo.toml | xargs touch \
     && source scripts/lib/static.sh && build_static "$(static_target "$TARGETARCH")"
 COPY . .
 # The times of the sources may be older than those of the empty ones.
-RUN find src actors api cli common fake-backend front lens load oracle rest schema storage -name '*.rs' -exec touch {} + && scripts/release --arch "$TARGETARCH" --binary-only \
+RUN find src actors api cli common fake-backend front lens load oracle rest schema storage test-client -name '*.rs' -exec touch {} + && scripts/release --arch "$TARGETARCH" --binary-only \
     && mkdir /out && cp target/dist/mcp-broker target/dist/mcp-broker.debug /etc/ssl/certs/ca-certificates.crt /out/
 
 # Takes what scripts/release has built outside.

@@ -15,7 +15,7 @@ use std::{
     future::Future,
     hint::black_box,
     net::{IpAddr, Ipv4Addr},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     sync::Arc,
     time::{Duration, Instant},
@@ -32,7 +32,8 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 
 use issuer::Issuer;
-use support::{ADMIN_KEY, administer, median, process::BrokerProcess};
+use support::{ADMIN_KEY, administer, median};
+use test_client::process::{RunningServer, program};
 
 const ROUND: usize = 10_000;
 /// Limits that this bench never reaches.
@@ -157,7 +158,7 @@ fn token() -> (String, Arc<JwtVerifier>) {
 /// A broker with one configuration of authentication.
 struct AuthenticationCase {
     name: &'static str,
-    broker: BrokerProcess,
+    broker: RunningServer,
     /// The rate limit of the project per minute; `None` without authentication.
     limit: Option<u32>,
     micros: Vec<f64>,
@@ -168,7 +169,7 @@ impl AuthenticationCase {
         let usual = ["--workers=1", "--log-level=warn", "--queue-capacity=100000"];
         Self {
             name,
-            broker: BrokerProcess::start(&[&usual, more].concat()),
+            broker: RunningServer::broker(&[&usual, more].concat()),
             limit,
             micros: vec![],
         }
@@ -177,7 +178,7 @@ impl AuthenticationCase {
     /// Processor time of the broker per message.
     fn measure(&mut self, round: usize, seconds: usize) {
         let address = self.broker.address;
-        let mut load = Command::new(load_tool());
+        let mut load = Command::new(program("mcp-broker-load"));
         load.args(["direct", "--pairs=50", "--window=64", "--json"])
             .args(["--url", &format!("ws://{address}/ws")])
             .args(["--pid", &self.broker.id().to_string()])
@@ -194,17 +195,6 @@ impl AuthenticationCase {
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         self.micros.push(report["server_cpu_us_per_message"].as_f64().unwrap());
     }
-}
-
-/// The load tool, which Cargo builds beside the broker's binary.
-fn load_tool() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_mcp-broker")).with_file_name("mcp-broker-load");
-    assert!(
-        path.exists(),
-        "{} does not exist: run `cargo build --release -p mcp-broker-load`",
-        path.display()
-    );
-    path
 }
 
 fn measure_running_broker(rounds: usize, seconds: usize) {

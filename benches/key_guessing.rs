@@ -9,8 +9,7 @@ mod support;
 
 use std::{
     hint::black_box,
-    io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr},
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -26,9 +25,14 @@ use futures_util::FutureExt;
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
 
+use test_client::{
+    http::{Connection, Request},
+    process::RunningServer,
+    wait::WAIT_TIMEOUT,
+};
+
 use support::{
     ADMIN_KEY, administer,
-    process::BrokerProcess,
     statistics::{Comparison, Dice, Verdict},
 };
 
@@ -276,19 +280,20 @@ fn over_http(networks: usize) -> bool {
         "--workers=1",
         "--log-level=error",
     ];
-    let broker = BrokerProcess::start(&flags);
+    let broker = RunningServer::broker(&flags);
     let mut dice = Dice::new();
     let keys = remote_keys(broker.address, &mut dice);
     let mut times = Times::new();
     for network in 0..networks {
-        let mut client = Client::open(broker.address, network);
+        let mut client = connect_from(network, broker.address);
         for (kind, which) in Keys::order(&mut dice) {
-            let request = client.request(&keys.0[kind][which]);
+            let headers = [("X-API-Key", keys.0[kind][which].as_str())];
+            let request = Request::new("GET", "/api/v1/projects", &headers, "").encode(broker.address);
             let start = Instant::now();
             delay_known(kind, FLOOR_HTTP);
-            let status = client.exchange(&request);
+            let answer = client.ask(&request).unwrap();
             times.add(kind, start.elapsed());
-            assert_eq!(status, 401, "{}", String::from_utf8_lossy(&client.answer));
+            assert_eq!(answer.head.status, 401, "{}", String::from_utf8_lossy(answer.body));
         }
     }
     times.print_and_check("over HTTP, one connection at a time", FLOOR_HTTP)
@@ -318,61 +323,17 @@ fn remote_keys(address: SocketAddr, dice: &mut Dice) -> Keys {
 }
 
 /// A connection from a loopback address of its own; a machine has 16 million of them.
-struct Client {
-    socket: TcpStream,
-    address: SocketAddr,
-    answer: Vec<u8>,
-}
-
-impl Client {
-    fn open(address: SocketAddr, network: usize) -> Self {
-        let [_, high, middle, low] = (network as u32 + 1).to_be_bytes();
-        let from = SocketAddr::from((Ipv4Addr::new(127, 1 + high, middle, low), 0));
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        socket.bind(&from.into()).unwrap();
-        socket.connect(&address.into()).unwrap();
-        socket.set_tcp_nodelay(true).unwrap();
-        let mut client = Self {
-            socket: socket.into(),
-            address,
-            answer: Vec::with_capacity(4096),
-        };
-        // The first requests of a connection take longer and are not measured.
-        for _ in 0..3 {
-            let request = format!("GET /livez HTTP/1.1\r\nHost: {address}\r\n\r\n");
-            assert_eq!(client.exchange(request.as_bytes()), 200);
-        }
-        client
+fn connect_from(network: usize, address: SocketAddr) -> Connection {
+    let [_, high, middle, low] = (network as u32 + 1).to_be_bytes();
+    let from = SocketAddr::from((Ipv4Addr::new(127, 1 + high, middle, low), 0));
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&from.into()).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let mut connection = Connection::on(socket.into(), WAIT_TIMEOUT).unwrap();
+    // The first requests of a connection take longer and are not measured.
+    let request = Request::get("/livez").encode(address);
+    for _ in 0..3 {
+        assert_eq!(connection.ask(&request).unwrap().head.status, 200);
     }
-
-    fn request(&self, key: &str) -> Vec<u8> {
-        let address = self.address;
-        format!("GET /api/v1/projects HTTP/1.1\r\nHost: {address}\r\nX-API-Key: {key}\r\n\r\n").into_bytes()
-    }
-
-    /// The status of the answer, which is read to its end.
-    fn exchange(&mut self, request: &[u8]) -> u16 {
-        self.answer.clear();
-        self.socket.write_all(request).unwrap();
-        let mut chunk = [0; 4096];
-        loop {
-            let len = self.socket.read(&mut chunk).unwrap();
-            assert!(len > 0, "the broker closed the connection");
-            self.answer.extend_from_slice(&chunk[..len]);
-            if let Some(status) = complete(&self.answer) {
-                return status;
-            }
-        }
-    }
-}
-
-/// The status, once the answer is complete.
-fn complete(answer: &[u8]) -> Option<u16> {
-    let end = memchr::memmem::find(answer, b"\r\n\r\n")? + 4;
-    let head = std::str::from_utf8(&answer[..end]).ok()?.to_ascii_lowercase();
-    let len = head.lines().find_map(|line| line.strip_prefix("content-length:"))?;
-    let len: usize = len.trim().parse().ok()?;
-    (answer.len() >= end + len)
-        .then(|| head.split(' ').nth(1)?.parse().ok())
-        .flatten()
+    connection
 }

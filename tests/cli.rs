@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use common::config::SETTINGS;
+use test_client::process::{Running, RunningServer};
 
 /// The binary with an empty environment.
 fn broker(args: &[&str]) -> Command {
@@ -33,25 +34,9 @@ fn startup_error(mut command: Command) -> String {
     stderr.trim_end().to_owned()
 }
 
-struct RunningBroker(Child);
-
-impl Drop for RunningBroker {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Starts the broker and returns the address that it prints.
-fn listening_address(mut command: Command) -> String {
-    let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-    let stderr = BufReader::new(running.0.stderr.take().unwrap());
-    let told = |line: String| line.split_once("http://").map(|(_, rest)| rest.to_owned());
-    stderr
-        .lines()
-        .map(Result::unwrap)
-        .find_map(told)
-        .expect("the broker prints its address")
+fn listening_address(command: Command) -> String {
+    RunningServer::run(command).unwrap().address.to_string()
 }
 
 fn file(name: &str, text: &str) -> PathBuf {
@@ -121,7 +106,7 @@ fn with_log_format_json_every_line_of_stderr_is_json() {
     is_json(&String::from_utf8(command.output().unwrap().stderr).unwrap());
     // A broker that runs and then gets SIGTERM.
     let mut command = broker(&["serve", "--port=0", "--log-format=json", "--log-level=debug"]);
-    let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
     let mut said = String::new();
     while !said.contains("is listening") {
@@ -139,7 +124,7 @@ fn with_log_format_json_every_line_of_stderr_is_json() {
 #[test]
 fn a_start_logs_where_it_listens_and_no_line_of_the_frameworks() {
     let mut command = broker(&["serve", "--port=0", "--log-format=pretty", FEW_CONNECTIONS]);
-    let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
     let mut said = String::new();
     stderr.read_line(&mut said).unwrap();
@@ -163,7 +148,7 @@ fn a_start_logs_where_it_listens_and_no_line_of_the_frameworks() {
         "--log-level=info,actix_server=info",
         FEW_CONNECTIONS,
     ]);
-    let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
     let mut said = String::new();
     stderr.read_line(&mut said).unwrap();
@@ -199,7 +184,7 @@ fn the_warning_about_a_public_address_has_the_configured_log_format() {
             "--log-format",
             format,
         ]);
-        let mut running = RunningBroker(command.stderr(Stdio::piped()).spawn().unwrap());
+        let mut running = Running(command.stderr(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         BufReader::new(running.0.stderr.take().unwrap())
             .read_line(&mut line)
@@ -531,7 +516,7 @@ fn health_check(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, Stri
 #[test]
 fn a_health_check_of_a_ready_broker_succeeds_without_a_word() {
     let mut command = broker(&["serve", "--port", "0", "--log-format", "pretty"]);
-    let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     let stderr = BufReader::new(running.0.stderr.take().unwrap());
     let mut lines = stderr.lines().map(Result::unwrap);
     let told = |line: String| line.split_once("http://127.0.0.1:").map(|(_, rest)| rest.to_owned());

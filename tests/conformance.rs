@@ -15,8 +15,12 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::support::process::BrokerProcess;
 use serde::Deserialize;
+use test_client::{
+    http::Request,
+    process::{RunningServer, broker_program},
+    wait::eventually,
+};
 
 const REVISION_2025_11_25: SuiteRun = SuiteRun {
     name: "2025-11-25",
@@ -249,7 +253,7 @@ impl SuiteRun {
     /// Asserts that in each of these scenarios a check passes, and that only the named checks fail.
     fn passes(&self, scenarios: &[(&str, &[&str])]) {
         let name = format!("{}-without-fixtures", self.name);
-        let mut results = self.results_of(&name, "/mcp", || vec![BrokerProcess::start(&[])]);
+        let mut results = self.results_of(&name, "/mcp", || vec![RunningServer::broker(&[])]);
         results.keep(|scenario| scenarios.iter().any(|(name, _)| *name == scenario));
         for (scenario, wanting) in scenarios {
             let with = |status| {
@@ -270,7 +274,7 @@ impl SuiteRun {
     }
 
     /// Runs the suite against the last of these brokers.
-    fn results_of(&self, name: &str, path: &str, start: impl FnOnce() -> Vec<BrokerProcess>) -> SuiteResults {
+    fn results_of(&self, name: &str, path: &str, start: impl FnOnce() -> Vec<RunningServer>) -> SuiteResults {
         let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/node_modules");
         assert!(
             modules.is_dir(),
@@ -320,12 +324,14 @@ fn node(modules: &Path) -> PathBuf {
     if installed.exists() { installed } else { "node".into() }
 }
 
-fn broker_with_fixtures(settings: &[&str]) -> BrokerProcess {
-    BrokerProcess::start_with_variable("CONFORMANCE_FIXTURES", settings)
+fn broker_with_fixtures(settings: &[&str]) -> RunningServer {
+    let mut program = broker_program();
+    program.env("CONFORMANCE_FIXTURES", "1");
+    RunningServer::serve(program, settings).unwrap()
 }
 
 /// A broker with the fixtures, and a gateway to it that speaks this era.
-fn with_backend(name: &str, era: &str) -> Vec<BrokerProcess> {
+fn with_backend(name: &str, era: &str) -> Vec<RunningServer> {
     let backend = broker_with_fixtures(&[]);
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.toml"));
     // A modern backend may ask by itself.
@@ -337,16 +343,12 @@ fn with_backend(name: &str, era: &str) -> Vec<BrokerProcess> {
     fs::write(&file, table).unwrap();
     // The gateway has the fixtures itself, too: it compares headers with parameters for tools of its own alone.
     let gateway = broker_with_fixtures(&[&format!("--config={}", file.display())]);
-    let shown = format!("http://{}/api/v1/backends/fixtures", gateway.address);
-    for _ in 0..1_000 {
-        let text = ureq::get(&shown).call().unwrap().into_body().read_to_string().unwrap();
-        let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
-        if shown["state"] == "ready" && shown["tools"] != 0 {
-            return vec![backend, gateway];
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    panic!("the backend is not ready");
+    let shown = Request::get("/api/v1/backends/fixtures");
+    eventually("the backend is ready", || {
+        let shown = shown.ask(gateway.address).unwrap().json();
+        (shown["state"] == "ready" && shown["tools"] != 0).then_some(())
+    });
+    vec![backend, gateway]
 }
 
 /// The checks of a run, and its log.

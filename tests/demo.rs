@@ -1,17 +1,14 @@
 //! `mcp-broker demo`: it plays to its end, ends on a signal, and what it plays is seen through REST.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Read},
     net::{SocketAddr, TcpListener, TcpStream},
     process::{Child, ChildStdout, Command, Stdio},
-    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
-
-/// Longest silence of the stream of events. Far more than it takes.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+use serde_json::{Value, json};
+use test_client::http::Request;
 
 /// A running demo, killed when dropped.
 struct Demo {
@@ -73,39 +70,21 @@ impl Demo {
     }
 
     /// The JSON that a request over REST is answered with.
-    fn request(&self, method: &str, path: &str, body: &str) -> Value {
-        let mut socket = TcpStream::connect(self.address).unwrap();
-        socket.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
-        let request = format!(
-            "{method} {path} HTTP/1.0\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            self.address,
-            body.len()
-        );
-        socket.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+    fn request(&self, method: &str, path: &str, body: &Value) -> Value {
+        let answer = Request::with_json(method, path, body).ask(self.address);
+        answer.unwrap().json()
     }
 
     /// Follows the events until the broker ends.
     fn events(&self) -> Vec<(String, Value)> {
-        let mut socket = TcpStream::connect(self.address).unwrap();
-        socket.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
-        let head = format!("GET /api/v1/events HTTP/1.0\r\nHost: {}\r\n\r\n", self.address);
-        socket.write_all(head.as_bytes()).unwrap();
-        let (mut events, mut name) = (Vec::new(), String::new());
-        let mut lines = BufReader::new(socket).lines().map_while(Result::ok);
-        let status = lines.next().unwrap_or_default();
-        assert!(status.contains(" 200 "), "{status}");
-        for line in lines {
-            if let Some(event) = line.strip_prefix("event:") {
-                event.trim().clone_into(&mut name);
-            } else if let Some(data) = line.strip_prefix("data:") {
-                events.push((name.clone(), serde_json::from_str(data).unwrap_or(Value::Null)));
-            }
-        }
-        events
+        let request = crate::support::Request::get(self.address).with_path("/api/v1/events");
+        let mut stream = request.sent().streams();
+        std::iter::from_fn(|| stream.next_event())
+            .map(|event| {
+                let data = serde_json::from_str(&event.data).unwrap_or_default();
+                (event.kind.unwrap_or_default(), data)
+            })
+            .collect()
     }
 }
 
@@ -175,11 +154,11 @@ fn the_story_is_told_to_its_end_and_seen_through_rest() {
 fn the_person_who_watches_answers_the_question() {
     let mut demo = Demo::start(&["--duration", "5s"]);
     demo.reads_until("planner -> you");
-    let questions = demo.request("GET", "/api/v1/questions", "");
+    let questions = demo.request("GET", "/api/v1/questions", &Value::Null);
     let question = &questions["questions"][0];
     assert_eq!(question["asker"]["name"], "planner", "{questions}");
     let path = format!("/api/v1/questions/{}/answer", question["question_id"].as_str().unwrap());
-    let answered = demo.request("POST", &path, r#"{"selected": ["Lock it for an hour"]}"#);
+    let answered = demo.request("POST", &path, &json!({"selected": ["Lock it for an hour"]}));
     assert_eq!(answered["state"], "answered", "{answered}");
     let (code, printed, stderr) = demo.ends();
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{printed}");

@@ -6,39 +6,24 @@ mod shown;
 use std::{
     collections::HashMap,
     fs::Permissions,
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     sync::{Condvar, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
-use crate::support::{self, Broker, Request, Tenant, WAIT_TIMEOUT};
+use crate::support::{self, Broker, Request, Tenant};
 use serde_json::{Value, json};
-use tungstenite::{Message, WebSocket, client::IntoClientRequest};
+use test_client::folder::Folder;
+use test_client::mcp::McpSocket;
 
 const WINDOW: usize = 32;
 
 /// The time limit until every accepted message has arrived. Far more than it takes.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// A temporary folder, removed when dropped.
-pub struct Folder(pub PathBuf);
-
-impl Folder {
-    pub fn new() -> Self {
-        let name = format!("mcp-broker-{}", uuid::Uuid::new_v4().simple());
-        Self(std::env::temp_dir().join(name))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn start_broker(folder: &Path) -> Broker {
     let data_dir = format!("--data-dir={}", folder.display());
@@ -100,48 +85,12 @@ fn id_and_delivery_count(message: &Value) -> (String, u64) {
     (id.to_owned(), message["delivery_count"].as_u64().unwrap())
 }
 
-/// A connection whose methods return None once the broker has closed it.
-struct BreakableConnection(WebSocket<TcpStream>);
-
-impl BreakableConnection {
-    fn register(address: SocketAddr, name: &str) -> Option<Self> {
-        let stream = TcpStream::connect(address).ok()?;
-        stream.set_read_timeout(Some(WAIT_TIMEOUT)).ok()?;
-        let mut request = format!("ws://{address}/ws").into_client_request().ok()?;
-        let mcp = "mcp".parse().ok()?;
-        request.headers_mut().insert("Sec-WebSocket-Protocol", mcp);
-        let mut line = Self(tungstenite::client(request, stream).ok()?.0);
-        let hello = json!({
-            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"},
-        });
-        line.send(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}))?;
-        line.next_answer()?;
-        line.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
-        line.begin_call("register_session", &json!({"name": name}))?;
-        line.next_answer()?;
-        Some(line)
-    }
-
-    fn send(&mut self, frame: &Value) -> Option<()> {
-        self.0.send(Message::text(frame.to_string())).ok()
-    }
-
-    fn begin_call(&mut self, tool: &str, arguments: &Value) -> Option<()> {
-        let params = json!({"name": tool, "arguments": arguments});
-        self.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))
-    }
-
-    /// The result of the next answered call.
-    fn next_answer(&mut self) -> Option<Value> {
-        loop {
-            if let Message::Text(text) = self.0.read().ok()? {
-                let mut frame: Value = serde_json::from_str(&text).unwrap();
-                if frame.get("id").is_some() {
-                    return Some(frame["result"].take());
-                }
-            }
-        }
-    }
+/// A connection with a session of this name, unless the broker has gone.
+fn connect(address: SocketAddr, name: &str) -> Option<McpSocket> {
+    let mut line = McpSocket::open(address, &json!({})).ok()?;
+    line.begins_call("register_session", &json!({"name": name})).ok()?;
+    line.next_answer().ok()?;
+    Some(line)
 }
 
 fn note_to(to: &str, text: &str) -> Value {
@@ -153,13 +102,13 @@ fn note_to(to: &str, text: &str) -> Value {
 
 /// Sends to `to` until the connection breaks, with a window of calls in flight.
 fn send_until_broken(address: SocketAddr, name: &str, to: &str, text: &str, ledger: &Ledger) -> Option<()> {
-    let mut line = BreakableConnection::register(address, name)?;
+    let mut line = connect(address, name)?;
     let letter = note_to(to, text);
     for _ in 0..WINDOW {
-        line.begin_call("send_message", &letter)?;
+        line.begins_call("send_message", &letter).ok()?;
     }
     loop {
-        let result = line.next_answer()?;
+        let result = line.next_answer().ok()?;
         let object = &result["structuredContent"];
         if result["isError"] == true {
             ledger.record(|book| book.refused.push(object.clone()));
@@ -167,16 +116,17 @@ fn send_until_broken(address: SocketAddr, name: &str, to: &str, text: &str, ledg
         }
         let id = object["message_id"].as_str().unwrap().to_owned();
         ledger.record(|book| book.accepted.push(id));
-        line.begin_call("send_message", &letter)?;
+        line.begins_call("send_message", &letter).ok()?;
     }
 }
 
 /// Receives until the connection breaks. Each call acknowledges the messages of the previous one.
 fn receive_until_broken(address: SocketAddr, name: &str, ledger: &Ledger) -> Option<()> {
-    let mut line = BreakableConnection::register(address, name)?;
+    let mut line = connect(address, name)?;
     loop {
-        line.begin_call("receive_messages", &json!({"wait_seconds": 20, "limit": 100}))?;
-        let result = line.next_answer()?;
+        line.begins_call("receive_messages", &json!({"wait_seconds": 20, "limit": 100}))
+            .ok()?;
+        let result = line.next_answer().ok()?;
         let messages = result["structuredContent"]["messages"].as_array().unwrap().clone();
         ledger.record(|book| {
             book.arrived.extend(messages.iter().map(id_and_delivery_count));
@@ -189,7 +139,7 @@ fn nothing_accepted_is_lost_when_the_broker_is_killed_under_load() {
     let (folder, ledger) = (Folder::new(), Ledger::default());
     let mut held: Vec<(String, u64)> = Vec::new();
     for _ in 0..4 {
-        let mut broker = start_with_protocol(&folder.0);
+        let mut broker = start_with_protocol(&folder);
         let (address, holder) = (broker.address, broker.agent("holder"));
         drop(broker.agent("sink"));
         thread::scope(|scope| {
@@ -211,7 +161,7 @@ fn nothing_accepted_is_lost_when_the_broker_is_killed_under_load() {
         assert_eq!(ledger.book.lock().unwrap().refused, [Value::Null; 0]);
     }
 
-    let mut broker = start_broker(&folder.0);
+    let mut broker = start_broker(&folder);
     let address = broker.address;
     thread::scope(|scope| {
         for name in ["sink", "holder"] {
@@ -232,7 +182,7 @@ fn nothing_accepted_is_lost_when_the_broker_is_killed_under_load() {
 fn a_repeat_after_a_kill_sends_one_cross_project_message() {
     for point in ["cross_project_reserved", "cross_project_taken"] {
         let folder = Folder::new();
-        let data_dir = format!("--data-dir={}", folder.0.display());
+        let data_dir = folder.data_dir();
         let flags = ["--storage=disk", &data_dir];
         let mut doomed = Broker::secured_stalling_at(point, &flags);
         let [here, there] = doomed.two_projects();
@@ -269,7 +219,7 @@ fn an_answer_that_a_crash_cuts_off_is_a_draft_or_in_the_inbox() {
     let arguments = json!({"question": "Drop it?", "wait_seconds": 0, "idempotency_key": "key"});
     for point in ["question_closing", "question_closed"] {
         let folder = Folder::new();
-        let data_dir = format!("--data-dir={}", folder.0.display());
+        let data_dir = folder.data_dir();
         let flags = ["--storage=disk", &data_dir];
         let mut program = support::broker_program();
         program.env("FAULT_STALL_AT", point);
@@ -307,11 +257,11 @@ fn an_answer_that_a_crash_cuts_off_is_a_draft_or_in_the_inbox() {
 #[test]
 fn aliases_and_conversations_are_addresses_after_a_kill() {
     let folder = Folder::new();
-    let mut broker = start_with_protocol(&folder.0);
+    let mut broker = start_with_protocol(&folder);
     let bob = json!({"name": "bob", "aliases": ["reviewer"], "metadata": {"conversation": "c-1"}});
     broker.client().registered_with(&bob);
     broker.kill();
-    let broker = start_broker(&folder.0);
+    let broker = start_broker(&folder);
     let alice = broker.agent("alice");
     for address in ["reviewer", "conversation:c-1"] {
         alice.sends(address).to(address);
@@ -323,7 +273,7 @@ fn aliases_and_conversations_are_addresses_after_a_kill() {
 #[test]
 fn lenses_are_there_after_a_kill() {
     let folder = Folder::new();
-    let mut broker = start_with_protocol(&folder.0);
+    let mut broker = start_with_protocol(&folder);
     let alice = broker.agent("alice");
     let task = |version: &str, lens: Value| {
         let mut wanted = json!({"name": "task", "version": version, "schema": {"type": "object"}});
@@ -345,7 +295,7 @@ fn lenses_are_there_after_a_kill() {
     let before = shown(&broker);
     assert_eq!((&before[0]["revision"], &before[0]["ops"]), (&json!(2), &json!([])));
     broker.kill();
-    assert_eq!(shown(&start_broker(&folder.0)), before);
+    assert_eq!(shown(&start_broker(&folder)), before);
 }
 
 /// The mode bits of a folder.
@@ -363,18 +313,18 @@ fn make_accessible_to_others(folder: &Path) {
 fn a_folder_that_others_may_enter_is_made_private() {
     let folder = Folder::new();
     for _ in 0..2 {
-        make_accessible_to_others(&folder.0);
-        drop(start_with_protocol(&folder.0));
-        assert_eq!(mode(&folder.0), 0o700);
+        make_accessible_to_others(&folder);
+        drop(start_with_protocol(&folder));
+        assert_eq!(mode(&folder), 0o700);
     }
 }
 
 #[test]
 fn a_folder_with_other_files_that_others_may_enter_is_refused_and_left_unchanged() {
     let folder = Folder::new();
-    make_accessible_to_others(&folder.0);
-    std::fs::write(folder.0.join("notes.txt"), "not a broker's").unwrap();
-    let data_dir = format!("--data-dir={}", folder.0.display());
+    make_accessible_to_others(&folder);
+    std::fs::write(folder.join("notes.txt"), "not a broker's").unwrap();
+    let data_dir = folder.data_dir();
     let mut program = support::broker_program();
     program.args(["serve", "--port=0", "--log-format=pretty", "--storage=disk", &data_dir]);
     let ended = program.output().unwrap();
@@ -386,14 +336,14 @@ fn a_folder_with_other_files_that_others_may_enter_is_refused_and_left_unchanged
         panic!("not one line: {said}")
     };
     for part in [
-        &*folder.0.to_string_lossy(),
+        &*folder.to_string_lossy(),
         "others may enter it (mode 755)",
         "chmod 700",
     ] {
         assert!(line.contains(part), "{line}");
     }
-    assert_eq!(mode(&folder.0), 0o755);
-    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
+    assert_eq!(mode(&folder), 0o755);
+    assert_eq!(folder.names(), ["notes.txt"]);
 }
 
 /// A small tmpfs, where the system allows mounting one.
@@ -402,10 +352,9 @@ struct SmallDisk(Folder);
 impl SmallDisk {
     fn mount(size: &str) -> Option<Self> {
         let folder = Folder::new();
-        std::fs::create_dir_all(&folder.0).unwrap();
         let options = format!("size={size}");
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&folder.0);
+        mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&*folder);
         let is_mounted = mount.output().is_ok_and(|output| output.status.success());
         is_mounted.then_some(Self(folder))
     }
@@ -413,7 +362,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0.0).status();
+        let _ = Command::new("umount").arg(&*self.0).status();
     }
 }
 
@@ -421,9 +370,9 @@ impl Drop for SmallDisk {
 fn await_room(address: SocketAddr, text: &str) -> bool {
     let deadline = Instant::now() + LOAD_TIMEOUT;
     while Instant::now() < deadline {
-        let accepted = BreakableConnection::register(address, "c").and_then(|mut line| {
-            line.begin_call("send_message", &note_to("sink", text))?;
-            (line.next_answer()?["isError"] == false).then_some(())
+        let accepted = connect(address, "c").and_then(|mut line| {
+            line.begins_call("send_message", &note_to("sink", text)).ok()?;
+            (line.next_answer().ok()?["isError"] == false).then_some(())
         });
         if accepted.is_some() {
             return true;
@@ -439,7 +388,7 @@ fn a_full_disk_refuses_new_messages_and_delivers_stored_ones() {
         eprintln!("nothing may be mounted here: the same with errors that are made up is in the crate `actors`");
         return;
     };
-    let (place, ledger) = (disk.0.0.join("data"), Ledger::default());
+    let (place, ledger) = (disk.0.join("data"), Ledger::default());
     let mut broker = start_with_protocol(&place);
     let address = broker.address;
     drop(broker.agent("sink"));
@@ -482,7 +431,7 @@ fn a_full_disk_refuses_new_messages_and_delivers_stored_ones() {
 fn the_database_of_the_storage_logs_nothing_about_its_work() {
     let folder = Folder::new();
     for _ in 0..2 {
-        let mut broker = start_with_protocol(&folder.0);
+        let mut broker = start_with_protocol(&folder);
         broker.terminate();
         assert!(broker.wait_for_exit().success());
         let log = broker.log();

@@ -21,6 +21,7 @@ use lens::{Direction, Example, LensError, TransformError};
 use mcp_broker::{http::openapi, metrics::metrics_markdown};
 use semver::Version;
 use serde_json::Value;
+use test_client::golden::assert_golden;
 use uuid::Uuid;
 
 /// Compares the part of a page between its marks, or writes it with `UPDATE_GOLDEN=1`.
@@ -31,14 +32,10 @@ fn check(page: &str, name: &str, expected: &str) {
     let (before, rest) = text
         .split_once(&begin)
         .expect("the page has the mark of the beginning of the table");
-    let (table, after) = rest
+    let (_, after) = rest
         .split_once(&end)
         .expect("the page has the mark of the end of the table");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(path, format!("{before}{begin}{expected}{end}{after}")).unwrap();
-        return;
-    }
-    assert_eq!(table, expected, "run UPDATE_GOLDEN=1 cargo test --test house docs::");
+    assert_golden(path.as_ref(), &format!("{before}{begin}{expected}{end}{after}"));
 }
 
 /// The first sentence of a text, as a cell of a table.

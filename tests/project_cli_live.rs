@@ -10,13 +10,13 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::process::BrokerProcess;
+use test_client::process::RunningServer;
 
 const ADMIN_KEY: &str = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// A broker with authentication, and its admin key.
 struct AdministeredBroker {
-    broker: BrokerProcess,
+    broker: RunningServer,
     _key: KeyFile,
 }
 
@@ -35,7 +35,7 @@ impl AdministeredBroker {
             .open(&key_file);
         file.unwrap().write_all(ADMIN_KEY.as_bytes()).unwrap();
         let flag = format!("--admin-key-file={}", key_file.display());
-        let broker = BrokerProcess::start(&["--enable-auth", &flag]);
+        let broker = RunningServer::broker(&["--enable-auth", &flag]);
         let key = KeyFile(key_file);
         Self { broker, _key: key }
     }

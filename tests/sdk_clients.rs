@@ -12,7 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use crate::support::{cluster_script::ClusterScript, process::BrokerProcess};
+use test_client::{folder::Folder, process::RunningServer};
+
+use crate::support::cluster_script::ClusterScript;
 
 /// A scenario ends itself after 30 seconds; this limit is for one that hangs.
 const SCENARIO_SECONDS_MAX: u64 = 60;
@@ -339,12 +341,11 @@ fn agents_with_the_ai_sdk_talk_through_a_balancer() {
 #[ignore = "needs the official SDKs: scripts/test installs them"]
 fn an_event_source_follows_the_events_of_a_broker_through_its_restart() {
     let scenario = "event-source.js";
-    let folder = std::env::temp_dir().join(format!("mcp-broker-{}", uuid::Uuid::new_v4().simple()));
+    let folder = Folder::new();
     let mut command = Command::new("node");
     command.arg(root().join("tests/clients/js").join(scenario));
-    command.arg(env!("CARGO_BIN_EXE_mcp-broker")).arg(&folder);
+    command.arg(env!("CARGO_BIN_EXE_mcp-broker")).arg(&*folder);
     let (succeeded, said) = RunningClient::start(&mut command).finish();
-    let _ = std::fs::remove_dir_all(folder);
     assert!(succeeded, "{said}");
 }
 
@@ -377,7 +378,7 @@ impl Client {
             .collect();
         // Clients check results against the schemas that this list has.
         let settings = ["--tools=full", "--heartbeat-interval", HEARTBEAT_INTERVAL];
-        let broker = BrokerProcess::start(&[&settings, &keys[..]].concat());
+        let broker = RunningServer::broker(&[&settings, &keys[..]].concat());
         let (succeeded, said) = self.run_client(scenario, broker.address, key);
         let log = broker.stop();
         assert!(succeeded, "{scenario} failed\n{said}\nthe broker said\n{log}");
@@ -446,12 +447,12 @@ impl Client {
 }
 
 /// The folders of a user whose broker is its own. They are removed with it.
-struct LocalUser(PathBuf);
+struct LocalUser(Folder);
 
 impl LocalUser {
     fn new() -> Self {
-        let folder = std::env::temp_dir().join(format!("mb-{:x}", uuid::Uuid::new_v4().as_u64_pair().0));
-        for folder in [&folder, &folder.join("run"), &folder.join("state")] {
+        let folder = Folder::of_broker().unwrap();
+        for folder in [folder.join("run"), folder.join("state")] {
             DirBuilder::new().mode(0o700).create(folder).unwrap();
         }
         Self(folder)
@@ -459,7 +460,7 @@ impl LocalUser {
 
     fn environment(&self) -> [(&'static str, PathBuf); 6] {
         [
-            ("HOME", self.0.clone()),
+            ("HOME", self.0.to_owned()),
             ("XDG_RUNTIME_DIR", self.0.join("run")),
             ("XDG_STATE_HOME", self.0.join("state")),
             ("MCP_BROKER_PORT", "0".into()),
@@ -476,12 +477,6 @@ impl LocalUser {
         let stopped = stop.args(["local", "stop"]).envs(self.environment()).output().unwrap();
         assert!(stopped.status.success(), "{stopped:?}");
         std::fs::read_to_string(self.0.join("state/mcp-broker/broker.log")).unwrap_or_default()
-    }
-}
-
-impl Drop for LocalUser {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

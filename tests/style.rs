@@ -26,6 +26,7 @@ const FOLDERS: &[&str] = &[
     "schema/src",
     "src",
     "storage/src",
+    "test-client",
     "tests",
 ];
 

@@ -3,8 +3,6 @@
 
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
-#[path = "../../tests/support/process.rs"]
-pub mod process;
 pub mod statistics;
 
 use std::{
@@ -27,6 +25,7 @@ use actors::{
 };
 use api::auth::{Audit, AuthPolicy, Authenticator, Credentials};
 use serde_json::Value;
+use test_client::http::Request;
 
 /// The admin key of every broker here.
 pub const ADMIN_KEY: &str = "only-for-what-is-measured-on-this-machine";
@@ -123,16 +122,11 @@ pub fn arrival(headers: &HeaderMap, address: Option<IpAddr>) -> Credentials<'_> 
 
 /// Sends a request to the REST API of a broker in a process of its own.
 pub fn administer(address: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
-    let request = http::Request::builder()
-        .method(method)
-        .uri(format!("http://{address}/api/v1/{path}"))
-        .header("x-api-key", ADMIN_KEY)
-        .header("content-type", "application/json")
-        .body(body.to_string());
-    let config = ureq::Agent::config_builder().proxy(None);
-    let mut answer = config.build().new_agent().run(request.unwrap()).unwrap();
-    let text = answer.body_mut().read_to_string().unwrap();
-    serde_json::from_str(&text).unwrap_or_default()
+    let mut request = Request::with_json(method, &format!("/api/v1/{path}"), body);
+    request.add("X-API-Key", ADMIN_KEY);
+    let answer = request.ask(address).unwrap();
+    assert!(answer.status < 300, "{answer:?}");
+    serde_json::from_str(&answer.body).unwrap_or_default()
 }
 
 /// The number after a flag of this bench, or the default.

@@ -4,29 +4,28 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsRawFd,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::json;
+use test_client::{folder::Folder, process::Running};
 
-use super::program::{BrokerProcess, Run, broker_with, eventually, program};
+use super::program::{Run, RunningServer, broker_with, eventually_or, program};
 
 /// A balancer that speaks TLS as `localhost` in front of a broker.
 struct TlsProxy {
-    process: Child,
-    folder: PathBuf,
+    _process: Running,
+    folder: Folder,
     url: String,
 }
 
 impl TlsProxy {
-    fn before(broker: &BrokerProcess) -> Self {
+    fn before(broker: &RunningServer) -> Self {
         // HAProxy inherits the socket: no other process can take the port meanwhile.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         fcntl_setfd(&listener, FdFlags::empty()).unwrap();
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tls-{}", uuid::Uuid::new_v4().simple()));
-        std::fs::create_dir(&folder).unwrap();
+        let folder = Folder::new();
         let config = format!(
             "defaults\n  mode http\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n  timeout tunnel 1h\n\
              frontend tls\n  bind fd@{} ssl crt {}\n  default_backend broker\n\
@@ -47,18 +46,10 @@ impl TlsProxy {
             .unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         Self {
-            process,
+            _process: Running(process),
             folder,
             url: format!("https://localhost:{}", address.port()),
         }
-    }
-}
-
-impl Drop for TlsProxy {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -70,7 +61,7 @@ fn fixture(name: &str) -> String {
 fn commands_and_fronts_trust_the_authorities_that_the_user_names() {
     let broker = broker_with(&["bob"]);
     let proxy = TlsProxy::before(&broker);
-    eventually(
+    eventually_or(
         || "HAProxy serves".to_owned(),
         || {
             let address = proxy.url.replace("https://localhost", "127.0.0.1");

@@ -5,26 +5,28 @@ use std::fs;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::program::{BrokerProcess, TIMEOUTS_OFF, eventually, post, run, tool};
+use test_client::{folder::Folder, http::Request};
+
+use super::program::{RunningServer, TIMEOUTS_OFF, eventually_or, get, post, run, tool};
 use crate::support::screen::Screen;
 
 pub const SIZE: (u16, u16) = (100, 30);
 
 /// A broker with agents of these names.
-pub fn broker_with_agents(names: &[&str]) -> BrokerProcess {
-    let broker = BrokerProcess::start(&TIMEOUTS_OFF);
+pub fn broker_with_agents(names: &[&str]) -> RunningServer {
+    let broker = RunningServer::broker(&TIMEOUTS_OFF);
     register(&broker, names);
     broker
 }
 
-fn register(broker: &BrokerProcess, names: &[&str]) {
+fn register(broker: &RunningServer, names: &[&str]) {
     for name in names {
         tool(broker.address, "register_session", &json!({"name": name}));
     }
 }
 
 /// A question of an agent; returns its id.
-fn asks(broker: &BrokerProcess, from: &str, question: Value) -> String {
+fn asks(broker: &RunningServer, from: &str, question: Value) -> String {
     let mut body = question;
     body["from"] = from.into();
     let asked = post(broker.address, "/api/v1/questions", &body);
@@ -34,15 +36,14 @@ fn asks(broker: &BrokerProcess, from: &str, question: Value) -> String {
         .to_owned()
 }
 
-fn question(broker: &BrokerProcess, id: &str) -> Value {
-    let answer = ureq::get(format!("http://{}/api/v1/questions/{id}", broker.address)).call();
-    answer.unwrap().body_mut().read_json().unwrap()
+fn question(broker: &RunningServer, id: &str) -> Value {
+    get(broker.address, &format!("/api/v1/questions/{id}"))
 }
 
 /// Waits until a question has ended so, and returns it.
-fn ends_as(broker: &BrokerProcess, id: &str, state: &str) -> Value {
+fn ends_as(broker: &RunningServer, id: &str, state: &str) -> Value {
     let mut last = Value::Null;
-    eventually(
+    eventually_or(
         || format!("question {id} is {state}"),
         || {
             last = question(broker, id);
@@ -53,7 +54,7 @@ fn ends_as(broker: &BrokerProcess, id: &str, state: &str) -> Value {
 }
 
 /// A console of a person.
-pub fn console(broker: &BrokerProcess, human: &str, size: (u16, u16), environment: &str) -> Screen {
+pub fn console(broker: &RunningServer, human: &str, size: (u16, u16), environment: &str) -> Screen {
     let environment = format!("MCP_BROKER_URL=http://{} {environment}", broker.address);
     let screen = Screen::start(size, &environment, &format!("console --name={human}"));
     screen.shows(&format!("{human} ● present"));
@@ -314,10 +315,10 @@ fn a_yap_leaves_the_line_that_is_typed_alone() {
 #[test]
 #[ignore = "needs tmux: scripts/test installs it"]
 fn a_restart_of_the_broker_and_a_crash_of_the_console_lose_no_text() {
-    let data = std::env::temp_dir().join(format!("mcp-broker-console-{}", uuid::Uuid::new_v4().simple()));
-    let folder = format!("--data-dir={}", data.display());
-    let settings = [&TIMEOUTS_OFF[..], &["--storage=disk", &folder]].concat();
-    let broker = BrokerProcess::start(&settings);
+    let folder = Folder::new();
+    let data = folder.data_dir();
+    let settings = [&TIMEOUTS_OFF[..], &["--storage=disk", &data]].concat();
+    let broker = RunningServer::broker(&settings);
     register(&broker, &["alice"]);
     let port = broker.address.port();
     let screen = console(&broker, "mara", SIZE, "");
@@ -328,17 +329,14 @@ fn a_restart_of_the_broker_and_a_crash_of_the_console_lose_no_text() {
     broker.stop();
     screen.shows("no connection");
     types(&screen, "second");
-    let broker = BrokerProcess::start_at_port(port, &settings);
+    let broker = RunningServer::broker_at_port(port, &settings);
     let text = screen.shows_that("a connection", |text| text.contains("mara ● present"));
     assert!(text.contains("first") && text.contains("second"), "{text}");
     // The stored draft is what another console of the same person begins with.
-    let draft = || {
-        let answer = ureq::get(format!("http://{}/api/v1/questions/{id}/draft", broker.address))
-            .header("x-human", "mara")
-            .call();
-        answer.unwrap().body_mut().read_json::<Value>().unwrap()
-    };
-    eventually(
+    let path = format!("/api/v1/questions/{id}/draft");
+    let request = Request::new("GET", &path, &[("X-Human", "mara")], "");
+    let draft = || request.ask(broker.address).unwrap().json();
+    eventually_or(
         || format!("the draft is stored: {}", draft()),
         || (draft()["text"] == "first\nsecond").then_some(()),
     );
@@ -352,14 +350,13 @@ fn a_restart_of_the_broker_and_a_crash_of_the_console_lose_no_text() {
     again.shows("sent to alice");
     assert_eq!(ends_as(&broker, &id, "answered")["answer"]["text"], "first\nsecond");
     drop(broker);
-    fs::remove_dir_all(data).unwrap();
 }
 
 #[test]
 #[ignore = "needs tmux: scripts/test installs it"]
 fn a_console_that_dies_gives_its_question_to_another() {
     // The broker finds that a stream has no reader when it writes to it.
-    let broker = BrokerProcess::start(&["--heartbeat-interval=1s"]);
+    let broker = RunningServer::broker(&["--heartbeat-interval=1s"]);
     register(&broker, &["alice"]);
     let mara = console(&broker, "mara", SIZE, "");
     asks(&broker, "alice", json!({"question": "Drop the old table?"}));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::console::{SIZE, broker_with_agents, console, types};
-use super::program::{eventually, post};
+use super::program::{eventually_or, get, post};
 
 #[test]
 #[ignore = "needs tmux: scripts/test installs it"]
@@ -19,12 +19,11 @@ fn a_person_writes_to_an_agent_and_reads_its_answer() {
     screen.presses(&["Enter"]);
     screen.shows("sent");
     let listed = |query: &str| {
-        let path = format!("http://{}/api/v1/messages?{query}", broker.address);
-        let page: Value = ureq::get(path).call().unwrap().body_mut().read_json().unwrap();
+        let page = get(broker.address, &format!("/api/v1/messages?{query}"));
         page["messages"].clone()
     };
     let mut thread = Value::Null;
-    eventually(
+    eventually_or(
         || "the message is in the history".to_owned(),
         || {
             thread = listed("session=alice")[0]["message_id"].clone();
@@ -43,7 +42,7 @@ fn a_person_writes_to_an_agent_and_reads_its_answer() {
     screen.shows_that("nothing is new", |text| {
         !text.contains("1 message") && text.contains("as before")
     });
-    eventually(
+    eventually_or(
         || "the agent sees that it was read".to_owned(),
         || (listed("session=mara&limit=1")[0]["status"] == "acknowledged").then_some(()),
     );

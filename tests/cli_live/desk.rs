@@ -7,11 +7,12 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use test_client::http::Request;
 
-use super::program::{BrokerProcess, Run, TIMEOUTS_OFF, objects, post, program, run, run_with_input};
+use super::program::{Run, RunningServer, TIMEOUTS_OFF, get, objects, post, program, run, run_with_input};
 
-fn broker() -> BrokerProcess {
-    BrokerProcess::start(&TIMEOUTS_OFF)
+fn broker() -> RunningServer {
+    RunningServer::broker(&TIMEOUTS_OFF)
 }
 
 /// Asks a question in the name of `alice` and returns its id.
@@ -22,11 +23,6 @@ fn ask(address: SocketAddr, question: &str, arguments: &Value) -> String {
     }
     let asked = post(address, "/api/v1/questions", &body);
     asked["question_id"].as_str().unwrap().to_owned()
-}
-
-fn get(address: SocketAddr, path: &str) -> Value {
-    let answer = ureq::get(format!("http://{address}{path}")).call();
-    answer.unwrap().body_mut().read_json().unwrap()
 }
 
 fn question(address: SocketAddr, id: &str) -> Value {
@@ -152,7 +148,7 @@ fn what_cannot_be_done_is_told_with_its_code() {
 #[test]
 fn a_key_of_a_person_needs_no_name() {
     let admin = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
-    let broker = BrokerProcess::start(&[&TIMEOUTS_OFF[..], &["--enable-auth", "--admin-key", admin]].concat());
+    let broker = RunningServer::broker(&[&TIMEOUTS_OFF[..], &["--enable-auth", "--admin-key", admin]].concat());
     let address = broker.address;
     let run = |key: &str, words: &[&str]| {
         Run::of(
@@ -175,10 +171,9 @@ fn a_key_of_a_person_needs_no_name() {
     let listed = run(admin, &["project", "keys", "acme"]).succeeds();
     assert!(listed.contains("mara (dba, oncall)"), "{listed}");
     let body = json!({"from": "alice", "question": "?", "to": "oncall"});
-    let asked = ureq::post(format!("http://{address}/api/v1/questions"))
-        .header("x-api-key", &agent)
-        .send_json(body);
-    let asked: Value = asked.unwrap().body_mut().read_json().unwrap();
+    let mut asked = Request::with_json("POST", "/api/v1/questions", &body);
+    asked.add("X-API-Key", &agent);
+    let asked = asked.ask(address).unwrap().json();
     let id = asked["question_id"].as_str().unwrap();
     let line = run(&agent, &["desk", "answer", id, "a"]).fails_with(1);
     assert!(line.starts_with("forbidden"), "{line}");

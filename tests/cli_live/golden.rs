@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
-use crate::support::golden;
+use test_client::golden;
 
 /// Compares an output with `golden/NAME.txt`, after ids and times have been replaced.
 pub fn assert_golden(name: &str, output: &str) {

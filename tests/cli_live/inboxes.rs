@@ -3,13 +3,14 @@
 use std::{io::Read, process::Stdio};
 
 use serde_json::{Value, json};
+use test_client::folder::Folder;
 
 use super::golden::assert_golden;
 use super::program::{
-    BrokerProcess, TIMEOUTS_OFF, broker_with, eventually, objects, post, prepare, program, run, send,
+    RunningServer, TIMEOUTS_OFF, broker_with, eventually_or, get, objects, post, prepare, program, run, send,
 };
 
-fn queue_size(broker: &BrokerProcess, name: &str) -> Value {
+fn queue_size(broker: &RunningServer, name: &str) -> Value {
     objects(&run(broker.address, &["sessions", name, "--json"]).succeeds())[0]["queue_size"].clone()
 }
 
@@ -178,31 +179,29 @@ fn wait_ends_with_a_code_of_its_own_after_the_timeout() {
 
 #[test]
 fn wait_survives_a_restart_of_the_broker() {
-    let folder = std::env::temp_dir().join(format!("mcp-broker-wait-{}", std::process::id()));
-    let data = format!("--data-dir={}", folder.display());
+    let folder = Folder::new();
+    let data = folder.data_dir();
     let flags = [&TIMEOUTS_OFF[..], &["--storage=disk", &data]].concat();
-    let broker = BrokerProcess::start(&flags);
+    let broker = RunningServer::broker(&flags);
     let port = broker.address.port();
     prepare(broker.address, &["alice", "bob"]);
     let mut command = program(broker.address, &["wait", "bob", "--timeout=100s", "--json"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let address = broker.address;
-    eventually(
+    eventually_or(
         || "the command follows the events".to_owned(),
         || {
-            let stats = ureq::get(format!("http://{address}/api/v1/stats")).call().unwrap();
-            let stats: Value = stats.into_body().read_json().unwrap();
+            let stats = get(address, "/api/v1/stats");
             (stats["connections"]["http"] == 1).then_some(())
         },
     );
     broker.stop();
     assert!(child.try_wait().unwrap().is_none(), "it ended with its broker");
-    let broker = BrokerProcess::start_at_port(port, &flags);
+    let broker = RunningServer::broker_at_port(port, &flags);
     send(broker.address, "alice", "bob", "hello");
     let mut printed = String::new();
     child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
     assert!(child.wait().unwrap().success());
     assert_eq!(objects(&printed)[0]["queue_size"], 1);
     broker.stop();
-    std::fs::remove_dir_all(folder).unwrap();
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use test_client::folder::Folder;
 
 use super::golden::assert_golden;
 use super::program::{broker_with, delete, objects, post, prepare, program, run, run_with_input, send, tool};
@@ -219,8 +220,7 @@ fn the_history_is_exported_into_a_file() {
     let sent: Vec<String> = (0..20)
         .map(|at| send(broker.address, "alice", "bob", &at.to_string()))
         .collect();
-    let folder = std::env::temp_dir().join(format!("mcp-broker-export-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new();
     let file = folder.join("history.jsonl");
     let file = file.to_str().unwrap();
     let words = ["messages", "--payload", "--export", file];
@@ -256,8 +256,7 @@ fn the_history_is_exported_into_a_file() {
         20,
         "a failed export changes nothing"
     );
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "and leaves nothing behind");
-    fs::remove_dir_all(folder).unwrap();
+    assert_eq!(fs::read_dir(&*folder).unwrap().count(), 1, "and leaves nothing behind");
 }
 
 #[test]
@@ -411,7 +410,7 @@ fn the_key_is_sent_and_a_refusal_says_what_to_do() {
     fs::write(&path, key).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let flag = format!("--admin-key-file={}", path.display());
-    let broker = crate::cli_live::program::BrokerProcess::start(&["--enable-auth", &flag]);
+    let broker = test_client::process::RunningServer::broker(&["--enable-auth", &flag]);
     let line = run(broker.address, &["sessions"]).fails_with(1);
     assert!(
         line.starts_with("authentication_failed") && line.contains("MCP_BROKER_API_KEY"),

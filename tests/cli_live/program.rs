@@ -4,35 +4,19 @@ use std::{
     io::Write,
     net::SocketAddr,
     process::{Command, Stdio},
-    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
-pub use crate::support::process::BrokerProcess;
-
-/// Waits are far longer than it takes, so that a slow machine changes nothing.
-pub const TIMEOUTS_OFF: [&str; 3] = [
-    "--heartbeat-interval=1h",
-    "--stale-threshold=2h",
-    "--disconnect-threshold=3h",
-];
-
-/// The longest wait for an event.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Polls until `look` returns a value. `what` says what was awaited.
-pub fn eventually(what: impl Fn() -> String, mut look: impl FnMut() -> Option<()>) {
-    let deadline = Instant::now() + WAIT_TIMEOUT;
-    while look().is_none() {
-        assert!(Instant::now() < deadline, "timed out: {}", what());
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+use test_client::{http::Request, mcp};
+pub use test_client::{
+    process::RunningServer,
+    wait::{TIMEOUTS_OFF, eventually_or},
+};
 
 /// A broker in which no timer fires, with the protocol `note` 1.0.0 and sessions of these names.
-pub fn broker_with(names: &[&str]) -> BrokerProcess {
-    let broker = BrokerProcess::start(&TIMEOUTS_OFF);
+pub fn broker_with(names: &[&str]) -> RunningServer {
+    let broker = RunningServer::broker(&TIMEOUTS_OFF);
     prepare(broker.address, names);
     broker
 }
@@ -50,32 +34,32 @@ pub fn prepare(address: SocketAddr, names: &[&str]) {
 
 /// Calls a tool as a stateless client and returns its object.
 pub fn tool(address: SocketAddr, tool: &str, arguments: &Value) -> Value {
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
-    let frame = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-    let answer = ureq::post(format!("http://{address}/mcp"))
-        .header("accept", "application/json, text/event-stream")
-        .header("mcp-protocol-version", "2026-07-28")
-        .header("mcp-method", "tools/call")
-        .header("mcp-name", tool)
-        .send_json(frame);
-    let answer: Value = answer.unwrap().body_mut().read_json().unwrap();
+    let params = json!({"name": tool, "arguments": arguments});
+    let answer = mcp::modern(&json!(1), "tools/call", params).ask(address).unwrap();
+    let answer = answer.message();
     assert_eq!(answer["result"]["isError"], false, "{answer}");
     answer["result"]["structuredContent"].clone()
 }
 
+pub fn get(address: SocketAddr, path: &str) -> Value {
+    rest(address, &Request::get(path))
+}
+
 pub fn post(address: SocketAddr, path: &str, body: &Value) -> Value {
-    let answer = ureq::post(format!("http://{address}{path}")).send_json(body);
-    answer.unwrap().body_mut().read_json().unwrap()
+    let mut request = Request::with_json("POST", path, body);
+    // With blanks between the members, which a payload keeps.
+    request.body = serde_json::to_vec_pretty(body).unwrap();
+    rest(address, &request)
 }
 
 pub fn delete(address: SocketAddr, path: &str) -> Value {
-    let answer = ureq::delete(format!("http://{address}{path}")).call();
-    answer.unwrap().body_mut().read_json().unwrap()
+    rest(address, &Request::new("DELETE", path, &[], ""))
+}
+
+fn rest(address: SocketAddr, request: &Request) -> Value {
+    let answer = request.ask(address).unwrap();
+    assert!(answer.status < 300, "{answer:?}");
+    answer.json()
 }
 
 /// A note to send.

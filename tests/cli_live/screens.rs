@@ -1,10 +1,10 @@
 //! Commands in a real terminal: `top`, tables that fit, colours, and questions.
 
-use super::program::{BrokerProcess, TIMEOUTS_OFF, broker_with, delete, eventually, prepare, run, send, tool};
+use super::program::{RunningServer, TIMEOUTS_OFF, broker_with, delete, eventually_or, prepare, run, send, tool};
 use crate::support::screen::Screen;
 
 /// A command of the binary in a terminal of this size, for a broker.
-fn start(broker: &BrokerProcess, size: (u16, u16), environment: &str, words: &str) -> Screen {
+fn start(broker: &RunningServer, size: (u16, u16), environment: &str, words: &str) -> Screen {
     let environment = format!("MCP_BROKER_URL=http://{} {environment}", broker.address);
     Screen::start(size, &environment, words)
 }
@@ -80,7 +80,7 @@ fn top_tells_that_its_broker_is_gone_and_goes_on_when_it_is_back() {
     broker.stop();
     let text = screen.shows("no answer for");
     assert!(text.contains("alice"), "the last answer stays: {text}");
-    let broker = BrokerProcess::start_at_port(port, &TIMEOUTS_OFF);
+    let broker = RunningServer::broker_at_port(port, &TIMEOUTS_OFF);
     prepare(broker.address, &["carol"]);
     screen.shows_that("carol without a banner", |text| {
         text.contains("carol") && !text.contains("no answer")
@@ -122,7 +122,7 @@ fn full_screens_end_with_their_terminal() {
         screen.shows(shows);
         let pid = program_of(&screen);
         screen.tmux(&["kill-server"]);
-        eventually(
+        eventually_or(
             || format!("{words} has ended"),
             || rustix::process::test_kill_process(pid).is_err().then_some(()),
         );

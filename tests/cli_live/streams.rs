@@ -7,9 +7,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use test_client::folder::Folder;
 
 use super::golden::assert_golden;
-use super::program::{BrokerProcess, TIMEOUTS_OFF, broker_with, objects, post, prepare, program, run, send, tool};
+use super::program::{RunningServer, TIMEOUTS_OFF, broker_with, objects, post, prepare, program, run, send, tool};
 
 /// The id of an event of another log. A stream behind it begins with a gap, which shows that it is open.
 const ELSEWHERE: &str = "--after=abc-1-1";
@@ -98,10 +99,10 @@ fn events_are_printed_as_they_happen() {
 
 #[test]
 fn a_tail_goes_on_where_its_broker_went_down() {
-    let folder = std::env::temp_dir().join(format!("mcp-broker-tail-{}", std::process::id()));
-    let data = format!("--data-dir={}", folder.display());
+    let folder = Folder::new();
+    let data = folder.data_dir();
     let flags = [&TIMEOUTS_OFF[..], &["--storage=disk", &data]].concat();
-    let broker = BrokerProcess::start(&flags);
+    let broker = RunningServer::broker(&flags);
     let port = broker.address.port();
     prepare(broker.address, &["alice", "bob"]);
     let mut tail = Tail::start(broker.address, &[]);
@@ -109,7 +110,7 @@ fn a_tail_goes_on_where_its_broker_went_down() {
     tail.awaits("first");
     let address = broker.address;
     broker.stop();
-    let broker = BrokerProcess::start_at_port(port, &flags);
+    let broker = RunningServer::broker_at_port(port, &flags);
     marked(address, "second");
     tail.awaits("second");
     let printed = tail.ends();
@@ -118,7 +119,6 @@ fn a_tail_goes_on_where_its_broker_went_down() {
         "{printed}"
     );
     broker.stop();
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_reader_that_goes_away_ends_the_command_quietly() {
 
 #[test]
 fn a_tail_ends_when_its_reader_has_gone() {
-    let broker = BrokerProcess::start(&["--heartbeat-interval=100ms"]);
+    let broker = RunningServer::broker(&["--heartbeat-interval=100ms"]);
     prepare(broker.address, &["alice", "bob"]);
     let mut tail = Tail::start(broker.address, &[]);
     marked(broker.address, "first");

@@ -11,8 +11,8 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::support::{golden::assert_golden, process::BrokerProcess};
 use serde_json::Value;
+use test_client::{golden::assert_golden, process::RunningServer};
 
 /// All clients, and the pointer to an entry in the file of each.
 const CLIENTS: [(&str, &str); 10] = [
@@ -203,7 +203,7 @@ fn a_command_line_is_safe_in_a_shell() {
 fn a_client_connects_with_the_printed_entry() {
     let python = root().join("target/clients/python-v2/bin/python");
     assert!(python.exists(), "FastMCP is not installed: run scripts/test");
-    let broker = BrokerProcess::start(&[]);
+    let broker = RunningServer::broker(&[]);
     let url = format!("http://{}", broker.address);
     for client in ["claude", "cursor"] {
         let output = Command::new(&python)

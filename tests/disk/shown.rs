@@ -5,8 +5,9 @@
 use std::{any::Any, thread};
 
 use serde_json::{Value, json};
+use test_client::folder::Folder;
 
-use super::{Folder, Ledger, send_until_broken};
+use super::{Ledger, send_until_broken};
 use crate::support::{self, Agent, Broker, Request};
 
 /// How long each commit is delayed while the change is made.
@@ -154,9 +155,9 @@ const CASES: &[(&str, Change, Query)] = &[
 
 /// Kills the broker when `query` first shows `change`, and asks again after a restart.
 fn is_shown_again(name: &str, change: Change, query: Query) {
-    let (folder, ledger) = (Folder::new(), Ledger::default());
-    let delay = folder.0.with_extension("delay");
-    let data_dir = format!("--data-dir={}", folder.0.display());
+    let (folder, own, ledger) = (Folder::new(), Folder::new(), Ledger::default());
+    let delay = own.join("delay");
+    let data_dir = folder.data_dir();
     let flags = ["--storage=disk", &data_dir, "--queue-capacity=100000"];
     let mut program = support::broker_program();
     program.env("FAULT_COMMIT_DELAY_FILE", &delay);
@@ -182,7 +183,6 @@ fn is_shown_again(name: &str, change: Change, query: Query) {
         setting.broker.kill();
         drop(request);
     });
-    let _ = std::fs::remove_file(&delay);
     setting.broker = Broker::on_existing_storage(&flags);
     setting.alice = setting.broker.agent("alice");
     assert!(query(&setting), "{name} showed a change that was not on the disk");

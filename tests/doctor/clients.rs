@@ -1,6 +1,8 @@
 //! The configuration files of MCP clients, found by the doctor; the entries are those that `config` prints.
 
-use super::{User, free_port, process::BrokerProcess};
+use test_client::{process::RunningServer, wait::free_port};
+
+use super::User;
 
 /// The clients, and the file of each below the home folder.
 const CLIENTS: [(&str, &str, &str, &str); 9] = [
@@ -35,7 +37,7 @@ fn entry(user: &User, words: &[&str]) -> String {
 
 #[test]
 fn the_entries_that_config_prints_lead_to_the_broker() {
-    let (broker, user) = (BrokerProcess::start(&[]), User::new());
+    let (broker, user) = (RunningServer::broker(&[]), User::new());
     let url = format!("http://{}", broker.address);
     for (client, _, file, format) in CLIENTS {
         user.writes(file, &entry(&user, &[client, "--url", &url, format]));
@@ -81,7 +83,7 @@ fn a_broken_file_is_found_and_not_quoted() {
 
 #[test]
 fn a_key_that_is_not_set_is_found() {
-    let (broker, user) = (BrokerProcess::start(&[]), User::new());
+    let (broker, user) = (RunningServer::broker(&[]), User::new());
     let url = format!("http://{}", broker.address);
     for (client, _, file, format) in with_variables() {
         user.writes(

@@ -5,7 +5,9 @@ use std::{fs, net::TcpListener};
 use actors::storage::disk::{Engine, Record};
 use storage::disk::DataFolder;
 
-use super::{Report, User, free_port, process::BrokerProcess};
+use test_client::{process::RunningServer, wait::free_port};
+
+use super::{Report, User};
 
 #[test]
 fn a_port_of_another_program_is_found_with_its_owner() {
@@ -96,7 +98,7 @@ fn a_folder_that_a_start_would_make_private_is_left_as_it_is() {
     let user = User::new();
     let folder = user.home.join("data");
     let flag = format!("--data-dir={}", folder.display());
-    BrokerProcess::start(&["--storage=disk", &flag]).stop();
+    RunningServer::broker(&["--storage=disk", &flag]).stop();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
     user.examines(&["--storage=disk", &flag]).finds_nothing();
     assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o755);
@@ -107,7 +109,7 @@ fn data_of_a_newer_version_are_found() {
     let user = User::new();
     let folder = user.home.join("data");
     let flag = format!("--data-dir={}", folder.display());
-    BrokerProcess::start(&["--storage=disk", &flag]).stop();
+    RunningServer::broker(&["--storage=disk", &flag]).stop();
     let newer = Record {
         // The record of the version: space 0, kind 0.
         key: vec![0; 5],

@@ -13,8 +13,9 @@ use std::{
 };
 
 use serde_json::Value;
+use test_client::{process::RunningServer, wait::free_port};
 
-use crate::support::{process, redis};
+use crate::support::redis;
 
 /// So few connections that the limit of open files of a machine for builds is enough.
 const FEW_CONNECTIONS: &str = "--connections-max=100";
@@ -86,10 +87,6 @@ impl Drop for User {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.home);
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// What the doctor found.
@@ -180,7 +177,7 @@ fn a_healthy_machine_with_a_data_folder_has_nothing_to_mend_and_keeps_it_as_it_i
     report.finds("ok", "storage", &["the first start creates it"]);
     assert!(!folder.exists());
 
-    let broker = process::BrokerProcess::start(&["--storage=disk", &flag]);
+    let broker = RunningServer::broker(&["--storage=disk", &flag]);
     let report = user.examines(&["--storage=disk", &flag]);
     report.finds("ok", "storage", &["belongs to a running broker"]);
     report.finds_nothing();

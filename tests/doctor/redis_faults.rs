@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use super::{Report, User, fixture, free_port, redis::Redis};
+use test_client::wait::free_port;
+
+use super::{Report, User, fixture, redis::Redis};
 
 const HEALTHY: [&str; 4] = ["--save", "", "--appendonly", "yes"];
 

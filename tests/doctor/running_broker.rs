@@ -1,12 +1,14 @@
 //! The doctor and a broker that runs.
 
-use super::{User, free_port, process::BrokerProcess};
+use test_client::{process::RunningServer, wait::free_port};
+
+use super::User;
 
 const ADMIN_KEY: &str = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
 
 #[test]
 fn a_broker_that_runs_is_called_and_its_port_is_no_fault() {
-    let broker = BrokerProcess::start(&[]);
+    let broker = RunningServer::broker(&[]);
     let report = User::new().examines_port(broker.address.port(), &[]);
     report.finds_nothing();
     report.finds("ok", "ports", &["belongs to a running broker"]);
@@ -27,7 +29,7 @@ fn a_broker_that_the_user_names_and_that_does_not_run_is_found() {
 fn a_broker_that_asks_for_a_key_is_called_with_one() {
     let user = User::new();
     let file = user.writes("key", ADMIN_KEY);
-    let broker = BrokerProcess::start(&["--enable-auth", &format!("--admin-key-file={}", file.display())]);
+    let broker = RunningServer::broker(&["--enable-auth", &format!("--admin-key-file={}", file.display())]);
     let url = format!("http://{}", broker.address);
     let report = user.examines(&["--url", &url]);
     report.finds("note", "round trip", &["asks for a key, and none was given"]);
@@ -43,7 +45,7 @@ fn a_broker_that_asks_for_a_key_is_called_with_one() {
 
 #[test]
 fn no_session_and_no_protocol_is_left_at_a_broker_that_runs() {
-    let broker = BrokerProcess::start(&[]);
+    let broker = RunningServer::broker(&[]);
     let user = User::new();
     user.examines_port(broker.address.port(), &[]).finds_nothing();
     for (path, member) in [("sessions?status=all", "sessions"), ("protocols", "protocols")] {

@@ -3,6 +3,7 @@
 use std::{fs, path::PathBuf, process::Output};
 
 use serde_json::{Value, json};
+use test_client::folder::Folder;
 
 use super::{
     harness::{Calls, Gateway, Plan, tools_of},
@@ -257,15 +258,10 @@ fn the_log_of_a_backend_is_shown_and_escaped() {
     );
 }
 
-struct Folder(PathBuf);
+/// The home folder of a user.
+struct Home(Folder);
 
-impl Folder {
-    fn new() -> Self {
-        let folder = std::env::temp_dir().join(format!("import-{}", uuid::Uuid::new_v4().simple()));
-        fs::create_dir(&folder).unwrap();
-        Self(folder)
-    }
-
+impl Home {
     fn write(&self, name: &str, text: &str) -> String {
         let file = self.0.join(name);
         fs::write(&file, text).unwrap();
@@ -274,7 +270,7 @@ impl Folder {
 
     fn import(&self, arguments: &[&str]) -> Output {
         broker_program()
-            .env("HOME", &self.0)
+            .env("HOME", &*self.0)
             .args(["gateway", "import"])
             .args(arguments)
             .output()
@@ -282,15 +278,9 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn the_servers_of_a_client_are_imported_and_served() {
-    let folder = Folder::new();
+    let folder = Home(Folder::new());
     let fake = PathBuf::from(broker_program().get_program()).with_file_name("fake-backend");
     let servers = folder.write(
         ".mcp.json",
@@ -323,7 +313,7 @@ fn the_servers_of_a_client_are_imported_and_served() {
 
 #[test]
 fn an_import_keeps_the_file_and_refuses_what_it_cannot_read() {
-    let folder = Folder::new();
+    let folder = Home(Folder::new());
     let config = folder.write("broker.toml", "# kept\nport = 9000\n\n[backends.a]\ncommand = \"x\"\n");
     let servers = folder.write(
         "servers.json",

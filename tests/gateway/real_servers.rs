@@ -4,7 +4,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -12,6 +12,7 @@ use std::{
 
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
+use test_client::wait::free_port;
 
 use super::{
     harness::{Calls, Gateway, Plan, tools_of},
@@ -219,15 +220,6 @@ impl Drop for Listening {
             TcpStream::connect(("127.0.0.1", self.port)).err()
         });
     }
-}
-
-/// A port without a server.
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
 }
 
 #[test]

@@ -186,11 +186,11 @@ fn a_session_that_the_server_has_forgotten_is_renewed_once_and_the_call_repeated
                 legacy(request, &format!("session-{number}"))
             }
             // The first session is forgotten after the lists.
-            "tools/call" if request.header("mcp-session-id") == "session-0" && status == "200 OK" => {
+            "tools/call" if request.header("mcp-session-id") == Some("session-0") && status == "200 OK" => {
                 let error = json!({"code": -32001, "message": body});
                 Answer::json(&json!({"jsonrpc": "2.0", "id": request.json()["id"], "error": error}))
             }
-            "tools/call" if request.header("mcp-session-id") == "session-0" => Answer::status(status, body),
+            "tools/call" if request.header("mcp-session-id") == Some("session-0") => Answer::status(status, body),
             "tools/call" => Answer::json(&result(request, &done())),
             _ => legacy(request, ""),
         });
@@ -216,11 +216,12 @@ fn a_server_that_was_away_may_have_lost_the_session_whatever_it_says() {
     let counted = Arc::clone(&calls);
     let server = ScriptedServer::start(move |request, _| match method_of(request).as_str() {
         "initialize" => legacy(request, &format!("session-{}", counted.load(Ordering::SeqCst))),
-        "tools/call" if request.header("mcp-session-id") == "session-0" => match counted.fetch_add(1, Ordering::SeqCst)
-        {
-            0 => Answer::Raw(String::new()),
-            _ => Answer::status("400 Bad Request", "no"),
-        },
+        "tools/call" if request.header("mcp-session-id") == Some("session-0") => {
+            match counted.fetch_add(1, Ordering::SeqCst) {
+                0 => Answer::Raw(String::new()),
+                _ => Answer::status("400 Bad Request", "no"),
+            }
+        }
         "tools/call" => Answer::json(&result(request, &done())),
         _ => legacy(request, ""),
     });
@@ -307,11 +308,11 @@ fn a_level_of_log_messages_that_waits_for_a_session_holds_up_none_of_those_that_
             });
             Answer::json_with(&result(request, &opened), &[&format!("Mcp-Session-Id: {number}")])
         }
-        "logging/setLevel" if request.header("mcp-session-id") == "0" => {
+        "logging/setLevel" if request.header("mcp-session-id") == Some("0") => {
             let _ = level_came.lock().unwrap().send(());
             Answer::status("404 Not Found", "gone")
         }
-        "tools/call" if request.header("mcp-session-id") == "0" => Answer::status("404 Not Found", "gone"),
+        "tools/call" if request.header("mcp-session-id") == Some("0") => Answer::status("404 Not Found", "gone"),
         "tools/call" | "logging/setLevel" => Answer::json(&result(request, &done())),
         _ => legacy(request, ""),
     });
@@ -337,14 +338,16 @@ fn a_stream_of_notifications_that_fails_renews_no_session_and_another_session_ha
             move |request, _| match (request.method.as_str(), method_of(request).as_str()) {
                 ("GET", _) => {
                     let mut streams = opened.lock().unwrap();
-                    streams.push(request.header("mcp-session-id").to_owned());
+                    streams.push(request.header("mcp-session-id").unwrap().to_owned());
                     match streams.len() {
                         1 => Answer::status("500 Internal Server Error", "no stream for this session"),
                         _ => Answer::Events(Vec::new()),
                     }
                 }
                 (_, "initialize") => legacy(request, &openings.fetch_add(1, Ordering::SeqCst).to_string()),
-                (_, "tools/call") if request.header("mcp-session-id") == "0" => Answer::status("404 Not Found", "gone"),
+                (_, "tools/call") if request.header("mcp-session-id") == Some("0") => {
+                    Answer::status("404 Not Found", "gone")
+                }
                 (_, "tools/call") => Answer::json(&result(request, &done())),
                 _ => legacy(request, ""),
             },
@@ -415,7 +418,7 @@ fn a_stream_of_notifications_that_breaks_is_opened_again_and_nothing_is_listed_a
     let server = ScriptedServer::start(move |request, _| match request.method.as_str() {
         "GET" => match opened.fetch_add(1, Ordering::SeqCst) {
             0 => Answer::EventsThenEnd(vec!["id: 41\ndata:\n\n".to_owned()]),
-            1 if request.header_if_any("last-event-id") == Some("41") => Answer::EventsThenEnd(Vec::new()),
+            1 if request.header("last-event-id") == Some("41") => Answer::EventsThenEnd(Vec::new()),
             2 => Answer::Events(vec![event(&json!({"jsonrpc": "2.0", "id": "p", "method": "ping"}))]),
             at => panic!("stream {at}: the second one was asked for without the last id, or the third has ended"),
         },
@@ -453,7 +456,7 @@ fn a_stream_that_ends_before_the_answer_is_resumed_where_the_server_can() {
     let server =
         ScriptedServer::start(
             move |request, _| match (request.method.as_str(), method_of(request).as_str()) {
-                ("GET", _) => match (request.header_if_any("last-event-id"), &*of_call.lock().unwrap()) {
+                ("GET", _) => match (request.header("last-event-id"), &*of_call.lock().unwrap()) {
                     (Some("7"), Some(id)) => {
                         let message = json!({"jsonrpc": "2.0", "id": id, "result": done()});
                         Answer::EventsThenEnd(vec![event(&message)])
@@ -490,7 +493,7 @@ fn marked_arguments_are_repeated_in_headers_and_a_mismatch_reads_the_tool_again(
             };
             modern(request, &marked(header))
         }
-        "tools/call" if request.header_if_any("mcp-param-new").is_some() => Answer::json(&result(request, &done())),
+        "tools/call" if request.header("mcp-param-new").is_some() => Answer::json(&result(request, &done())),
         "tools/call" => {
             let error = json!({"code": -32020, "message": "Header mismatch"});
             let answer = json!({"jsonrpc": "2.0", "id": request.json()["id"], "error": error});

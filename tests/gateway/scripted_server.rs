@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use test_client::http::MessageReader;
 
 use crate::support::Got;
 
@@ -68,7 +69,8 @@ impl ScriptedServer {
             for socket in listener.incoming().flatten() {
                 let (kept, answer) = (Arc::clone(&kept), Arc::clone(&answer));
                 thread::spawn(move || {
-                    while let Some(request) = Got::read(&socket) {
+                    let mut reader = MessageReader::new(&socket);
+                    while let Ok(Some(request)) = Got::read(&mut reader) {
                         let before = kept.lock().unwrap().len();
                         let answer = answer(&request, before);
                         kept.lock().unwrap().push(request);
@@ -105,7 +107,7 @@ impl ScriptedServer {
     pub fn header_of(&self, method: &str, header: &str) -> Option<String> {
         let got = self.got();
         let last = got.iter().rev().find(|request| method_of(request) == method)?;
-        last.header_if_any(header).map(str::to_owned)
+        last.header(header).map(str::to_owned)
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::tools::{Tools, find, root, text_of};
-use crate::support::golden::assert_golden;
+use test_client::golden::assert_golden;
 
 /// The folders below `k8s` that are built, and the values of the chart to which they amount.
 pub const OVERLAYS: &[(&str, &str)] = &[

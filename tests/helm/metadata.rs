@@ -6,7 +6,7 @@ use common::config::settings_markdown;
 use serde_json::{Map, Value, json};
 
 use super::tools::{Tools, here, root, scratch_folder, text_of};
-use crate::support::golden::assert_golden;
+use test_client::golden::assert_golden;
 
 #[test]
 fn the_versions_of_the_chart_are_those_of_the_workspace() {

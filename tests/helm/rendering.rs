@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::tools::{Tools, find, here, text_of};
-use crate::support::golden::assert_golden;
+use test_client::golden::assert_golden;
 
 /// The golden files and the values files that make them.
 pub const CASES: &[(&str, &str)] = &[

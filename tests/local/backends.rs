@@ -3,6 +3,7 @@
 use std::{fs, net::TcpListener, path::PathBuf};
 
 use serde_json::{Value, json};
+use test_client::mcp;
 
 use super::{
     front::Front,
@@ -109,11 +110,7 @@ fn the_handshake_has_the_instructions_of_the_backends() {
 }
 
 fn discovered(mut front: Front) -> Value {
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
-    });
+    let meta = mcp::meta("a test", &json!({}));
     front.request("server/discover", &json!({"_meta": meta}))
 }
 

@@ -8,6 +8,7 @@ use std::{
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use test_client::mcp;
 
 use super::{
     front::Front,
@@ -26,14 +27,6 @@ pub fn recorded(name: &str) -> Vec<Value> {
     let path = format!("{}/tests/local/recorded/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(path).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn modern_meta(client: &str) -> Value {
-    json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": {"name": client, "version": "1"},
-    })
 }
 
 fn register_echo(front: &mut Front) {
@@ -99,7 +92,7 @@ fn codex_gets_its_name_with_the_first_call_that_tells_the_conversation() {
 fn a_modern_client_is_served_without_a_handshake() {
     let user = Home::new();
     let mut front = user.front().start();
-    let meta = modern_meta("cursor");
+    let meta = mcp::meta("cursor", &json!({}));
     let discovered = front.request("server/discover", &json!({"_meta": meta}));
     assert_eq!(discovered["result"]["supportedVersions"], json!(["2026-07-28"]));
     let tools = front.request("tools/list", &json!({"_meta": meta}));

@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{
-    home::{Client, Done, Home, Running, is_alive, kill},
-    support::eventually,
+    home::{Done, Home, Running, is_alive, kill},
+    support::{Wire, eventually},
 };
 
 fn socket_of(home: &Home, name: &str) -> std::path::PathBuf {
@@ -24,7 +24,7 @@ fn a_start_returns_when_the_broker_serves() {
     let home = Home::new();
     let started = home.json("dev start --json");
     // The socket is there at once, and the folder that the command was run in does not matter.
-    Client::connect(&socket_of(&home, "default")).pings();
+    Wire::open_local(&socket_of(&home, "default")).syncs();
     assert_eq!(
         (&started["name"], &started["running"]),
         (&json!("dev/default"), &json!(true))
@@ -94,7 +94,7 @@ fn several_run_side_by_side_and_a_stop_ends_one() {
     assert_eq!(names, ["dev/one", "dev/two"]);
     home.does("dev stop --name one");
     assert_eq!([is_alive(one), is_alive(two)], [false, true]);
-    Client::connect(&socket_of(&home, "two")).pings();
+    Wire::open_local(&socket_of(&home, "two")).syncs();
     let unrelated = home.pid("local start --json");
     home.does("dev stop --all");
     assert_eq!([is_alive(two), is_alive(unrelated)], [false, true]);
@@ -125,7 +125,7 @@ fn a_cleanup_removes_what_dead_brokers_have_left_and_ends_none() {
     home.does("dev cleanup");
     assert!(!folder.exists());
     assert!(is_alive(alive) && is_alive(user));
-    Client::connect(&socket_of(&home, "alive")).pings();
+    Wire::open_local(&socket_of(&home, "alive")).syncs();
     assert_eq!(home.does("dev cleanup"), "nothing to remove\n");
 }
 
@@ -159,7 +159,7 @@ fn without_http_only_local_clients_are_served() {
     let home = Home::new();
     let shown = home.json("dev start --http off --json");
     assert!(shown["http"].is_null(), "{shown}");
-    Client::connect(&socket_of(&home, "default")).pings();
+    Wire::open_local(&socket_of(&home, "default")).syncs();
     assert!(home.json("dev start --name open --json")["http"].is_string());
     let pid = shown["pid"].as_u64().unwrap();
     assert_eq!(listening_ports(pid), 0, "it has no port at all");
@@ -263,7 +263,7 @@ fn a_broker_in_the_foreground_removes_its_socket_when_it_ends() {
         let ready: Value = serde_json::from_str(&line).unwrap();
         assert_eq!((&ready["ready"], &ready["pid"]), (&json!(true), &json!(running.0.id())));
         let socket = socket_of(&home, "here");
-        Client::connect(&socket).pings();
+        Wire::open_local(&socket).syncs();
         let refused = home.runs("dev start --foreground --name here");
         assert!(refused.refusal(2).contains("runs already"), "{refused:?}");
         kill(i32::try_from(running.0.id()).unwrap(), signal);

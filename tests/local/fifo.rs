@@ -8,10 +8,11 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use test_client::folder::Folder;
 
 use super::{
     idle::{IDLE, awaits_an_idle_end},
-    places::{Folder, refusal},
+    places::refusal,
     support::{Agent, Broker, Wire, eventually},
 };
 
@@ -27,7 +28,7 @@ impl FifoBroker {
     }
 
     fn start_with(flags: &[&str]) -> Self {
-        let folder = Folder::new();
+        let folder = Folder::of_broker().unwrap();
         let broker = Broker::start_with(&[&[flag(&folder).as_str()], flags].concat());
         Self { broker, folder }
     }
@@ -38,7 +39,7 @@ impl FifoBroker {
     }
 
     fn path(&self, which: &str) -> PathBuf {
-        self.folder.0.join(format!("f-{which}"))
+        self.folder.join(format!("f-{which}"))
     }
 
     /// Writes as `echo > f-in` does: opens, writes and closes.
@@ -54,7 +55,7 @@ impl FifoBroker {
 }
 
 fn flag(folder: &Folder) -> String {
-    format!("--local-fifo={}", folder.0.join("f").display())
+    format!("--local-fifo={}", folder.join("f").display())
 }
 
 /// Reads byte by byte, so that the next line stays in the FIFO.
@@ -112,7 +113,7 @@ fn a_client_that_initializes_follows_the_one_before() {
 
 #[test]
 fn the_pair_serves_on_when_the_session_of_its_client_is_taken_over() {
-    let folder = Folder::new();
+    let folder = Folder::of_broker().unwrap();
     let socket = format!("--local-socket={}", folder.socket().display());
     let broker = Broker::start_with(&[&socket, &flag(&folder), "--local-connections-max=1"]);
     let fifo = FifoBroker { broker, folder };

@@ -11,6 +11,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use test_client::mcp::{self, LEGACY};
 
 use super::{
     home::{Home, kill},
@@ -216,10 +217,7 @@ impl Front {
     }
 
     pub fn initialize_with(&mut self, client: &str, capabilities: &Value) -> Value {
-        let answer = self.request(
-            "initialize",
-            &json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": client, "version": "1"}}),
-        );
+        let answer = self.request("initialize", &mcp::hello(client, LEGACY, capabilities));
         self.sends(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         answer
     }

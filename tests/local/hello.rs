@@ -1,6 +1,7 @@
 //! The methods of local clients: hello with names by conversation, status, retire, and the key that `local_auth` asks for.
 
 use serde_json::{Value, json};
+use test_client::folder::Folder;
 
 use super::{
     places::{LocalBroker, start_in},
@@ -174,7 +175,7 @@ fn a_client_can_end_the_broker_and_gets_its_answer_first() {
 
 #[test]
 fn with_local_auth_a_client_brings_a_key_in_its_hello() {
-    let folder = crate::local::places::Folder::new();
+    let folder = Folder::of_broker().unwrap();
     let socket = format!("--local-socket={}", folder.socket().display());
     let broker = Broker::secured_with(&[&socket, "--local-auth"]);
     let team = broker.project("team", &json!({}));
@@ -204,7 +205,7 @@ fn with_local_auth_a_client_brings_a_key_in_its_hello() {
 
 #[test]
 fn without_local_auth_no_key_is_asked_even_where_the_network_needs_one() {
-    let folder = crate::local::places::Folder::new();
+    let folder = Folder::of_broker().unwrap();
     let socket = format!("--local-socket={}", folder.socket().display());
     let broker = Broker::secured_with(&[&socket]);
     let alice = Agent::legacy(Wire::open_local(&folder.socket()), "2025-11-25", &json!({}));
@@ -220,7 +221,7 @@ fn without_local_auth_no_key_is_asked_even_where_the_network_needs_one() {
 
 #[test]
 fn a_broker_in_the_place_of_a_dead_one_serves() {
-    let folder = crate::local::places::Folder::new();
+    let folder = Folder::of_broker().unwrap();
     let mut dead = start_in(&folder, &[]);
     dead.kill();
     let broker = start_in(&folder, &[]);

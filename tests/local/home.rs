@@ -2,16 +2,17 @@
 
 use std::{
     fs::{self, Permissions},
-    io::{BufRead, BufReader, Write},
-    os::unix::{fs::PermissionsExt, net::UnixStream},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::{WAIT_TIMEOUT, eventually};
+pub use test_client::process::Running;
+
+use crate::support::{Wire, eventually};
 
 /// The folders of a user. Dropping it ends the processes that live in them.
 pub struct Home {
@@ -130,8 +131,8 @@ impl Home {
     }
 
     /// A client of the broker `default`.
-    pub fn client(&self) -> Client {
-        Client::connect(&self.socket())
+    pub fn client(&self) -> Wire {
+        Wire::open_local(&self.socket())
     }
 
     /// Starts the broker `default`.
@@ -241,53 +242,4 @@ pub fn is_alive(pid: i32) -> bool {
     let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = state.rsplit(") ").next().unwrap_or_default();
     test_kill_process(Pid::from_raw(pid).unwrap()).is_ok() && !state.starts_with('Z') && !state.is_empty()
-}
-
-/// A client that speaks lines, as `nc -U` does.
-pub struct Client {
-    stream: BufReader<UnixStream>,
-}
-
-impl Client {
-    pub fn connect(socket: &Path) -> Self {
-        let stream = UnixStream::connect(socket).unwrap_or_else(|error| panic!("{}: {error}", socket.display()));
-        stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
-        Self {
-            stream: BufReader::new(stream),
-        }
-    }
-
-    /// Sends a request and returns the answer.
-    pub fn asks(&mut self, method: &str, params: Value) -> Value {
-        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        self.stream
-            .get_mut()
-            .write_all(format!("{request}\n").as_bytes())
-            .unwrap();
-        let mut line = String::new();
-        self.stream.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
-    }
-
-    /// The broker answers.
-    pub fn pings(&mut self) {
-        let answer = self.asks("ping", json!({}));
-        assert_eq!(answer["result"], json!({}), "{answer}");
-    }
-
-    /// Waits until the broker closes the connection.
-    pub fn ends(mut self) {
-        let mut line = String::new();
-        while self.stream.read_line(&mut line).unwrap_or(0) > 0 {}
-    }
-}
-
-/// A process that is killed on drop.
-pub struct Running(pub Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

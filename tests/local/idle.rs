@@ -3,6 +3,7 @@
 use std::{thread, time::Duration, time::Instant};
 
 use serde_json::json;
+use test_client::mcp;
 
 use super::{
     home::{Home, is_alive},
@@ -24,10 +25,10 @@ pub fn awaits_an_idle_end() {
 fn a_broker_without_clients_ends_and_one_with_a_client_stays() {
     let home = Home::new().with("MCP_BROKER_IDLE_SHUTDOWN", "1s");
     let pid = home.pid(START);
-    let mut client = home.client();
-    client.pings();
+    let client = home.client();
+    client.syncs();
     awaits_an_idle_end();
-    client.pings();
+    client.syncs();
     awaits_an_idle_end();
     // The client was silent for longer than the time: the time begins when it leaves.
     let left = Instant::now();
@@ -100,24 +101,25 @@ fn a_connection_for_pushes_keeps_its_broker() {
 fn a_newer_program_does_not_cut_a_running_task() {
     let home = Home::new();
     let pid = home.pid(START);
-    let mut client = home.client();
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
-    });
+    let client = home.client();
+    let tasks = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+    let meta = mcp::meta("a test", &tasks);
     let call = |name: &str, arguments| json!({"name": name, "arguments": arguments, "_meta": meta});
-    client.asks("tools/call", call("register_session", json!({"name": "alice"})));
-    let begun = client.asks("tools/call", call("receive_messages", json!({"wait_seconds": 100})));
-    assert_eq!(begun["result"]["status"], "working", "{begun}");
+    client
+        .request("tools/call", call("register_session", json!({"name": "alice"})))
+        .unwrap();
+    let begun = client
+        .request("tools/call", call("receive_messages", json!({"wait_seconds": 100})))
+        .unwrap();
+    assert_eq!(begun["status"], "working", "{begun}");
     drop(client);
     let newer = home.command(START).env("FAULT_VERSION", "9.0.0").output().unwrap();
     assert!(newer.status.success(), "{newer:?}");
-    let mut client = home.client();
-    let task = json!({"taskId": begun["result"]["taskId"], "_meta": meta});
-    let found = client.asks("tasks/get", task.clone());
-    assert_eq!(found["result"]["status"], "working", "{found}");
-    client.asks("tasks/cancel", task);
+    let client = home.client();
+    let task = json!({"taskId": begun["taskId"], "_meta": meta});
+    let found = client.request("tasks/get", task.clone()).unwrap();
+    assert_eq!(found["status"], "working", "{found}");
+    client.request("tasks/cancel", task).unwrap();
     drop(client);
     eventually("the older one makes room", || (!is_alive(pid)).then_some(()));
 }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::{
     harness::{CONVERSATION, Hook, hook_input},
-    home::{Client, Home},
-    support::eventually,
+    home::Home,
+    support::{Wire, eventually},
 };
 
 /// Agents that end their turns at the same time.
@@ -24,31 +24,25 @@ const END_OF_TURN: Duration = Duration::from_millis(50);
 const WAKE_WAIT: u64 = 60;
 
 /// Calls a tool and returns the object of its result.
-pub fn calls(client: &mut Client, tool: &str, arguments: &Value) -> Value {
-    let answer = client.asks("tools/call", json!({"name": tool, "arguments": arguments}));
-    assert_eq!(answer["result"]["isError"], json!(false), "{tool}: {answer}");
-    answer["result"]["structuredContent"].clone()
+pub fn calls(client: &mut Wire, tool: &str, arguments: &Value) -> Value {
+    let params = json!({"name": tool, "arguments": arguments});
+    let mut result = client.request("tools/call", params).unwrap();
+    assert_eq!(result["isError"], json!(false), "{tool}: {result}");
+    result["structuredContent"].take()
 }
 
-fn mail(client: &mut Client, conversation: &str, wait_seconds: u64) -> Value {
-    let answer = client.asks(
-        "dev.mcp-broker/mail",
-        json!({"conversation": conversation, "wait_seconds": wait_seconds}),
-    );
-    assert!(answer["result"].is_object(), "{answer}");
-    answer["result"].clone()
+fn mail(client: &mut Wire, conversation: &str, wait_seconds: u64) -> Value {
+    let params = json!({"conversation": conversation, "wait_seconds": wait_seconds});
+    client.request("dev.mcp-broker/mail", params).unwrap()
 }
 
-fn reports(client: &mut Client, conversation: &str, activity: &str) {
-    let answer = client.asks(
-        "dev.mcp-broker/activity",
-        json!({"conversation": conversation, "activity": activity}),
-    );
-    assert!(answer["result"].is_object(), "{answer}");
+fn reports(client: &mut Wire, conversation: &str, activity: &str) {
+    let params = json!({"conversation": conversation, "activity": activity});
+    client.request("dev.mcp-broker/activity", params).unwrap();
 }
 
 /// A client whose session belongs to a conversation.
-fn agent(user: &Home, name: &str, conversation: &str) -> Client {
+fn agent(user: &Home, name: &str, conversation: &str) -> Wire {
     let mut client = user.client();
     let arguments = json!({"name": name, "metadata": {"conversation": conversation}});
     calls(&mut client, "register_session", &arguments);
@@ -56,7 +50,7 @@ fn agent(user: &Home, name: &str, conversation: &str) -> Client {
 }
 
 /// A client that sends, and the protocol of its messages.
-pub fn sender(user: &Home, name: &str) -> Client {
+pub fn sender(user: &Home, name: &str) -> Wire {
     let mut client = user.client();
     calls(&mut client, "register_session", &json!({"name": name}));
     let schema = json!({"type": "object"});
@@ -66,7 +60,7 @@ pub fn sender(user: &Home, name: &str) -> Client {
 }
 
 /// Sends a message; returns its id.
-pub fn sends(client: &mut Client, recipient: &str) -> String {
+pub fn sends(client: &mut Wire, recipient: &str) -> String {
     let message =
         json!({"recipient_id": recipient, "protocol_name": "chat", "protocol_version": "1.0.0", "payload": {}});
     let sent = calls(client, "send_message", &message);
@@ -85,7 +79,7 @@ fn a_message_at_the_end_of_a_turn_is_found_by_the_stop_hook_or_the_waiter() {
     user.start_broker();
     sender(&user, "first");
     let [by_stop, by_waiter] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-    let turn = |sender: &mut Client, name: &str| {
+    let turn = |sender: &mut Wire, name: &str| {
         let mut agent = agent(&user, name, name);
         let mut hook = user.client();
         reports(&mut hook, name, "busy");
@@ -143,7 +137,7 @@ fn the_hooks_of_a_client_tell_of_the_messages_of_their_conversation() {
     // The waiter may begin before the session is bound.
     let waiter = Hook::starts(&user, "wait", &event("SessionStart"));
     let mut alice = agent(&user, "alice", "c-1");
-    let activity = |bob: &mut Client| {
+    let activity = |bob: &mut Wire| {
         let listed = calls(bob, "list_sessions", &json!({}));
         let sessions = listed["sessions"].as_array().unwrap().clone();
         let alice = sessions.into_iter().find(|session| session["name"] == "alice").unwrap();

@@ -7,7 +7,7 @@ use std::{
         fs::{MetadataExt, PermissionsExt},
         net::{UnixListener, UnixStream},
     },
-    path::{Path, PathBuf},
+    path::Path,
     process::Stdio,
     sync::{
         Arc,
@@ -15,41 +15,12 @@ use std::{
     },
 };
 
+use test_client::folder::Folder;
+
 use super::{
     home::is_root,
     support::{Broker, Wire, broker_program, eventually},
 };
-
-/// A private folder with a short path. It is removed on drop.
-pub struct Folder(pub PathBuf);
-
-impl Folder {
-    pub fn new() -> Self {
-        let id = uuid::Uuid::new_v4().simple().to_string();
-        let path = std::env::temp_dir().join(format!("mb-{}", &id[..8]));
-        fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
-        Self(path)
-    }
-
-    pub fn socket(&self) -> PathBuf {
-        self.0.join("s")
-    }
-
-    /// The names of its files.
-    pub fn names(&self) -> Vec<String> {
-        let files = fs::read_dir(&self.0).unwrap();
-        files
-            .map(|file| file.unwrap().file_name().into_string().unwrap())
-            .collect()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A broker with a local socket.
 pub struct LocalBroker {
@@ -63,7 +34,7 @@ impl LocalBroker {
     }
 
     pub fn start_with(flags: &[&str]) -> Self {
-        let folder = Folder::new();
+        let folder = Folder::of_broker().unwrap();
         let broker = start_in(&folder, flags);
         Self { broker, folder }
     }
@@ -101,7 +72,7 @@ pub fn refusal(flags: &[&str]) -> String {
 
 #[test]
 fn a_place_that_is_not_private_is_refused_with_what_to_do() {
-    let folder = Folder::new();
+    let folder = Folder::of_broker().unwrap();
     let refused = |path: &Path| {
         let socket = refusal(&[&format!("--local-socket={}", path.display())]);
         let fifo = refusal(&[&format!("--local-fifo={}", path.display())]);
@@ -111,25 +82,25 @@ fn a_place_that_is_not_private_is_refused_with_what_to_do() {
         );
         socket + &fifo
     };
-    let text = refused(&folder.0.join("missing/s"));
+    let text = refused(&folder.join("missing/s"));
     assert!(text.contains("missing cannot be used"), "{text}");
-    let open = folder.0.join("open");
+    let open = folder.join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
     let text = refused(&open.join("s"));
     assert!(text.contains("run chmod 700"), "{text}");
     assert_eq!(fs::metadata(&open).unwrap().mode() & 0o777, 0o755, "it is not changed");
 
-    let long = folder.0.join("x".repeat(110));
+    let long = folder.join("x".repeat(110));
     let text = refusal(&[&format!("--local-socket={}", long.display())]);
     assert!(text.contains("103 bytes"), "{text}");
-    let file = folder.0.join("file");
+    let file = folder.join("file");
     fs::write(&file, "mine").unwrap();
     let text = refusal(&[&format!("--local-socket={}", file.display())]);
     assert!(text.contains("no socket"), "{text}");
     assert_eq!(fs::read(&file).unwrap(), b"mine");
     let text = refusal(&[
-        &format!("--local-fifo={}", folder.0.join("f").display()),
+        &format!("--local-fifo={}", folder.join("f").display()),
         "--local-auth",
         "--enable-auth",
         "--admin-key=0123456789abcdef",
@@ -139,7 +110,7 @@ fn a_place_that_is_not_private_is_refused_with_what_to_do() {
 
 #[test]
 fn the_socket_of_a_living_program_is_not_taken() {
-    let folder = Folder::new();
+    let folder = Folder::of_broker().unwrap();
     let listener = UnixListener::bind(folder.socket()).unwrap();
     let text = refusal(&[&format!("--local-socket={}", folder.socket().display())]);
     assert!(text.contains("another program listens there"), "{text}");
@@ -162,7 +133,7 @@ fn the_socket_of_a_living_program_is_not_taken() {
 
 #[test]
 fn the_name_is_never_of_another_mode_while_brokers_replace_dead_ones() {
-    let folder = Folder::new();
+    let folder = Folder::of_broker().unwrap();
     let mut broker = start_in(&folder, &[]);
     let path = folder.socket();
     let (is_over, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -201,7 +172,7 @@ fn another_user_is_closed_without_a_byte_and_counted() {
     }
     let local = LocalBroker::start();
     // The file modes keep other users away; here the check of the peer is looked at alone.
-    fs::set_permissions(&local.folder.0, Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&*local.folder, Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(local.folder.socket(), Permissions::from_mode(0o666)).unwrap();
     let path = local.folder.socket();
     let received = std::thread::spawn(move || {

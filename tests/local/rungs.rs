@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::{
     harness::{Client, ClientBuilder},
-    home::{self, Home},
+    home::Home,
     mail::{calls, sender, sends},
-    support::{Request, eventually},
+    support::{Request, Wire, eventually},
     ways::{InboxRule, Prompt},
 };
 
@@ -47,7 +47,7 @@ fn were_written(user: &Home, rung: &str, len: u64) {
 }
 
 /// The row of the only recipient of a message.
-fn status(bob: &mut home::Client, message: &str) -> Value {
+fn status(bob: &mut Wire, message: &str) -> Value {
     calls(bob, "get_message_status", &json!({"message_id": message}))["recipients"][0].clone()
 }
 

@@ -99,7 +99,7 @@ fn a_broker_starts_is_shown_and_removes_its_socket_when_it_ends() {
         assert_eq!(told[key], shown[key], "{key}");
     }
     assert!(home.does("local start").contains("runs already"));
-    home.client().pings();
+    home.client().syncs();
     assert!(home.does("local stop").contains("has ended"));
     let pid = i32::try_from(shown["pid"].as_i64().unwrap()).unwrap();
     assert!(!is_alive(pid));
@@ -207,8 +207,8 @@ fn older_and_newer_programs_by_turns_replace_a_broker_once_at_most() {
 fn a_newer_program_waits_until_the_last_client_has_left() {
     let home = Home::new();
     let pid = home.pid(START);
-    let mut client = home.client();
-    client.pings();
+    let client = home.client();
+    client.syncs();
     let newer = |words: &str| {
         let output = home.command(words).env("FAULT_VERSION", "9.0.0").output().unwrap();
         serde_json::from_str::<serde_json::Value>(&Done::of(output).stdout).unwrap()
@@ -220,7 +220,7 @@ fn a_newer_program_waits_until_the_last_client_has_left() {
         (&json!(env!("CARGO_PKG_VERSION")), &json!("9.0.0"))
     );
     assert!(home.does("local status").contains("9.0.0 is installed"));
-    client.pings();
+    client.syncs();
     drop(client);
     eventually("the older one ends by itself", || (!is_alive(pid)).then_some(()));
     // Its other threads may hold the life lock a moment longer than the main thread lives.
@@ -246,8 +246,8 @@ fn the_status_command_of_a_newer_program_ends_no_broker() {
 fn with_another_protocol_the_newer_program_wins() {
     let home = Home::new();
     let pid = home.pid(START);
-    let mut client = home.client();
-    client.pings();
+    let client = home.client();
+    client.syncs();
     let newer = |words: &str| {
         let mut command = home.command(words);
         command.env("FAULT_VERSION", "9.0.0").env("FAULT_PROTOCOL", "2");
@@ -258,7 +258,7 @@ fn with_another_protocol_the_newer_program_wins() {
     let started = newer(START);
     assert_eq!(started.code, 0, "{started:?}");
     assert!(!is_alive(pid));
-    client.ends();
+    client.awaits_close();
     let refused = home.runs(START);
     let line = refused.refusal(1);
     assert!(line.contains("9.0.0 runs") && line.contains("--instance"), "{line}");
@@ -277,12 +277,12 @@ fn a_replaced_program_is_used_once_the_last_client_has_left() {
     fs::copy(&built, &copy).unwrap();
     home.program = installed.clone();
     let before = home.json(START);
-    let mut client = home.client();
-    client.pings();
+    let client = home.client();
+    client.syncs();
     fs::rename(&copy, &installed).unwrap();
     let during = home.json(START);
     assert_eq!(during["pid"], before["pid"], "a client would be cut");
-    client.pings();
+    client.syncs();
     drop(client);
     let pid = i32::try_from(before["pid"].as_i64().unwrap()).unwrap();
     eventually("the old program ends", || (!is_alive(pid)).then_some(()));
@@ -491,15 +491,13 @@ fn a_broker_holds_no_descriptor_of_the_session_that_started_it() {
 fn a_restart_keeps_what_is_stored() {
     let home = Home::new();
     let before = home.pid(START);
-    let mut client = home.client();
-    let registered = client.asks(
-        "tools/call",
-        json!({"name": "register_session", "arguments": {"name": "alice"}}),
-    );
-    assert_eq!(registered["result"]["isError"], json!(false), "{registered}");
+    let client = home.client();
+    let params = json!({"name": "register_session", "arguments": {"name": "alice"}});
+    let registered = client.request("tools/call", params).unwrap();
+    assert_eq!(registered["isError"], json!(false), "{registered}");
     let after = home.pid("local restart --json");
     assert_ne!(before, after);
-    client.ends();
+    client.awaits_close();
     let shown = home.json(STATUS);
     assert_eq!(shown["agents"][0]["name"], "alice", "{shown}");
     assert!(home.does("local status").contains("alice"));

@@ -117,7 +117,7 @@ fn a_start_waits_for_the_process_that_has_the_data_folder() {
     drop(data);
     let done = Done::of(start.wait_with_output().unwrap());
     assert_eq!(done.code, 0, "{done:?}");
-    home.client().pings();
+    home.client().syncs();
     home.does("local stop");
     let _data = has_data();
     let refused = home.runs("local start");

@@ -72,7 +72,7 @@ fn a_rate_limited_client_prints_how_long_to_wait() {
 fn a_request_without_a_key_is_sent_and_its_refusal_says_how_to_give_one() {
     let broker = FakeBroker::answering_problem("401 Unauthorized", "authentication_failed", "no key");
     let (ran, asked) = broker.run_command(client(&["project", "list"]));
-    assert!(!asked.headers.contains_key("x-api-key"), "{asked:?}");
+    assert!(asked.header("x-api-key").is_none(), "{asked:?}");
     assert_eq!(
         ran.expect_error(1),
         "authentication_failed: no key; no key was given: set MCP_BROKER_API_KEY or use --key-file"
@@ -123,10 +123,7 @@ fn a_lost_answer_is_reported_as_possibly_done() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let served = std::thread::spawn(move || read(&listener.accept().unwrap().0));
     let line = run(&["project", "rotate", "acme", "--url", &url]);
-    assert_eq!(
-        served.join().unwrap().line,
-        "POST /api/v1/projects/acme/keys/rotate HTTP/1.1"
-    );
+    assert_eq!(served.join().unwrap().line(), "POST /api/v1/projects/acme/keys/rotate");
     assert!(
         line.expect_error(1)
             .starts_with(&format!("{url} closed the connection before it answered; ")),

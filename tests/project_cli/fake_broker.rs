@@ -1,40 +1,29 @@
 //! A broker that answers one request and records it, and runs of the client against it.
 
 use std::{
-    collections::BTreeMap,
-    io::{BufRead, BufReader, Read, Write},
+    io::Write,
     net::{SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
     process::{Command, Output, Stdio},
     thread::JoinHandle,
-    time::Duration,
 };
 
 use serde_json::{Value, json};
+use test_client::{
+    http::{MessageReader, Request},
+    process::broker_program,
+    wait::WAIT_TIMEOUT,
+};
 
 /// The key of every test. The output of no run may contain it.
 pub const KEY: &str = "admin_k1abcdef_000102030405060708090a0b0c0d0e0f1011121314151617";
 
 pub const NEW_KEY: &str = "acme_k2_ffeeddccbbaa99887766554433221100";
 
-/// The request that the fake broker received.
-#[derive(Debug, Default)]
-pub struct RecordedRequest {
-    pub line: String,
-    pub headers: BTreeMap<String, String>,
-    pub body: String,
-}
-
-impl RecordedRequest {
-    pub fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
-    }
-}
-
 /// A broker that answers one request.
 pub struct FakeBroker {
     pub address: SocketAddr,
-    pub served: JoinHandle<RecordedRequest>,
+    pub served: JoinHandle<Request>,
 }
 
 impl FakeBroker {
@@ -75,13 +64,13 @@ impl FakeBroker {
     }
 
     /// Runs the client against this broker with the key in the environment.
-    pub fn run_client(self, words: &[&str]) -> (ClientRun, RecordedRequest) {
+    pub fn run_client(self, words: &[&str]) -> (ClientRun, Request) {
         let mut command = client(words);
         command.env("MCP_BROKER_API_KEY", KEY);
         self.run_command(command)
     }
 
-    pub fn run_command(self, mut command: Command) -> (ClientRun, RecordedRequest) {
+    pub fn run_command(self, mut command: Command) -> (ClientRun, Request) {
         let ran = run_to_end(command.env("MCP_BROKER_URL", self.url()));
         // A client that never connects leaves the thread waiting: this connection ends it, with an empty request.
         drop(TcpStream::connect(self.address));
@@ -89,27 +78,12 @@ impl FakeBroker {
     }
 }
 
-/// Reads one request as far as it arrives.
-pub fn read(stream: &TcpStream) -> RecordedRequest {
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let mut reader = BufReader::new(stream);
-    let mut asked = RecordedRequest::default();
-    reader.read_line(&mut asked.line).unwrap();
-    asked.line.truncate(asked.line.trim_end().len());
-    let mut line = String::new();
-    while reader.read_line(&mut line).unwrap() > 2 {
-        let (name, value) = line.split_once(':').unwrap();
-        asked.headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
-        line.clear();
-    }
-    let len = asked
-        .headers
-        .get("content-length")
-        .map_or(0, |len| len.parse().unwrap());
-    let mut body = vec![0; len];
-    reader.read_exact(&mut body).unwrap();
-    asked.body = String::from_utf8(body).unwrap();
-    asked
+/// Reads one request; an empty one if the client sends none.
+pub fn read(stream: &TcpStream) -> Request {
+    stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
+    Request::read(&mut MessageReader::new(stream))
+        .unwrap()
+        .unwrap_or_default()
 }
 
 /// The exit code and the output of a run.
@@ -139,8 +113,8 @@ impl ClientRun {
 
 /// The client with an empty environment.
 pub fn client(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
-    command.env_clear().args(words).stdin(Stdio::null());
+    let mut command = broker_program();
+    command.args(words).stdin(Stdio::null());
     command
 }
 

@@ -38,7 +38,7 @@ fn the_key_is_not_sent_to_a_proxy_of_the_environment() {
     command.env("MCP_BROKER_API_KEY", KEY);
     let (ran, asked) = FakeBroker::answering_json(&json!({"projects": []})).run_command(command);
     assert_eq!(
-        (ran.expect_stdout(), asked.headers["x-api-key"].as_str()),
+        (ran.expect_stdout(), asked.header("x-api-key").unwrap()),
         ("no projects\n", KEY)
     );
     assert_eq!(proxy.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -58,7 +58,7 @@ fn the_key_is_read_from_flag_file_or_environment() {
         let mut command = client(&["project", "list"]);
         command.args(flags).envs(env.iter().copied());
         let (_, asked) = FakeBroker::answering_json(&json!({"projects": []})).run_command(command);
-        assert_eq!(asked.headers["x-api-key"], KEY, "{flags:?} {env:?}");
+        assert_eq!(asked.header("x-api-key").unwrap(), KEY, "{flags:?} {env:?}");
     }
 }
 

@@ -5,6 +5,8 @@ use std::{fs, path::PathBuf, process::Command};
 
 use actors::clock::{now, rfc3339_text};
 
+use test_client::folder::Folder;
+
 use crate::support::{Agent, Broker, Redis, TIMEOUTS_OFF, broker_program};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -144,7 +146,7 @@ fn a_monotonic_clock_that_jumps_at_one_replica_expires_nothing_in_redis() {
 fn a_wall_clock_that_jumps_decides_nothing_in_one_process() {
     for storage in ["--storage=memory", "--storage=disk"] {
         let (clock, folder) = (Clock::new(), Folder::new());
-        let broker = Broker::with_program(clock.program(), &[&FLAGS[..], &[storage, &folder.flag()]].concat());
+        let broker = Broker::with_program(clock.program(), &[&FLAGS[..], &[storage, &folder.data_dir()]].concat());
         let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
         let reader = broker.http_modern("reader");
         for off_ms in JUMPS_MS {
@@ -174,7 +176,7 @@ fn a_ttl_follows_the_monotonic_clock_in_one_process() {
         let (clock, folder) = (Clock::new(), Folder::new());
         let broker = Broker::with_program(
             clock.program(),
-            &[&TIMEOUTS_OFF[..], &[storage, &folder.flag()]].concat(),
+            &[&TIMEOUTS_OFF[..], &[storage, &folder.data_dir()]].concat(),
         );
         let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
         let sent = send_with_ttl(&alice, &bob);
@@ -182,25 +184,5 @@ fn a_ttl_follows_the_monotonic_clock_in_one_process() {
         clock.set_offset(-DAY_MS, HOUR_MS);
         alice.awaits_status(&sent, "expired");
         bob.sees_nothing();
-    }
-}
-
-/// A temporary folder, removed when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let name = format!("mcp-broker-{}", uuid::Uuid::new_v4().simple());
-        Self(std::env::temp_dir().join(name))
-    }
-
-    fn flag(&self) -> String {
-        format!("--data-dir={}", self.0.display())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

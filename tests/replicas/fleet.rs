@@ -1,6 +1,7 @@
 //! Agents of several versions of a protocol upgrade one after another, on brokers that are killed.
 
 use serde_json::json;
+use test_client::folder::Folder;
 
 use super::{
     cluster::{BrokerCluster, ReplicaAddresses},
@@ -8,7 +9,6 @@ use super::{
     roaming_client::{LOAD, Load, NoteVersion},
     support::{Agent, Broker, Redis},
 };
-use crate::disk::Folder;
 
 const VERSIONS: &[NoteVersion] = &[
     NoteVersion {
@@ -98,7 +98,7 @@ fn a_fleet_upgrades_under_load_and_every_message_arrives_in_a_version_of_its_rec
 #[test]
 fn a_fleet_upgrades_on_a_broker_with_a_disk_that_is_killed() {
     let folder = Folder::new();
-    let data_dir = format!("--data-dir={}", folder.0.display());
+    let data_dir = folder.data_dir();
     let start = || Broker::on_existing_storage(&["--storage=disk", &data_dir]);
     let mut broker = start();
     let author = broker.client().registered("author");

@@ -1,15 +1,15 @@
 //! Clients that move between replicas: after a lost connection they continue at another replica.
 
 use std::{
-    io,
-    net::{SocketAddr, TcpStream},
+    io::ErrorKind,
+    net::SocketAddr,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
-use tungstenite::{Message, WebSocket, client::IntoClientRequest};
+use test_client::mcp::{self, McpSocket};
 
 use super::{
     cluster::{BrokerCluster, ReplicaAddresses},
@@ -34,71 +34,42 @@ struct Disconnected;
 
 /// A WebSocket connection that may end at any time.
 struct RoamingConnection {
-    socket: WebSocket<TcpStream>,
-    last_id: u64,
+    socket: McpSocket,
     /// Notifications that arrived before an awaited answer.
     notifications: Vec<Value>,
 }
 
 impl RoamingConnection {
     fn open(address: SocketAddr, capabilities: &Value) -> Option<Self> {
-        let stream = TcpStream::connect(address).ok()?;
-        stream.set_nodelay(true).ok()?;
-        stream.set_read_timeout(Some(READ_TIMEOUT)).ok()?;
-        stream.set_write_timeout(Some(WAIT_TIMEOUT)).ok()?;
-        let mut request = format!("ws://{address}/ws").into_client_request().ok()?;
-        let subprotocol = "mcp".parse().ok()?;
-        request.headers_mut().insert("Sec-WebSocket-Protocol", subprotocol);
-        let mut handshake = tungstenite::client(request, stream);
-        let deadline = Instant::now() + WAIT_TIMEOUT;
-        let socket = loop {
-            match handshake {
-                Ok((socket, _)) => break socket,
-                Err(tungstenite::HandshakeError::Interrupted(midway)) if Instant::now() < deadline => {
-                    handshake = midway.handshake();
-                }
-                Err(_) => return None,
-            }
-        };
-        let mut line = Self {
+        let socket = McpSocket::open(address, capabilities).ok()?;
+        socket.stream().set_read_timeout(Some(READ_TIMEOUT)).ok()?;
+        Some(Self {
             socket,
-            last_id: 0,
             notifications: Vec::new(),
-        };
-        let hello = json!({
-            "protocolVersion": "2025-11-25", "capabilities": capabilities,
-            "clientInfo": {"name": "roaming client", "version": "1"},
-        });
-        line.request("initialize", &hello)?;
-        line.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
-        Some(line)
-    }
-
-    fn send(&mut self, frame: &Value) -> Option<()> {
-        self.socket.send(Message::text(frame.to_string())).ok()
+        })
     }
 
     /// The next frame; None after [`READ_TIMEOUT`] without one.
     fn next(&mut self) -> Result<Option<Value>, Disconnected> {
-        match self.socket.read() {
-            Ok(Message::Text(text)) => Ok(Some(serde_json::from_str(&text).unwrap())),
-            Ok(Message::Close(_)) => Err(Disconnected),
-            Ok(_) => Ok(None),
-            Err(tungstenite::Error::Io(error)) if is_timeout(&error) => Ok(None),
+        match self.socket.receive() {
+            Ok(frame) => Ok(Some(frame)),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(None),
             Err(_) => Err(Disconnected),
         }
     }
 
-    fn request(&mut self, method: &str, params: &Value) -> Option<Value> {
-        self.last_id += 1;
-        let id = json!(self.last_id);
-        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
+    fn call(&mut self, tool: &str, arguments: &Value) -> CallOutcome {
+        self.answer(tool, arguments).unwrap_or(CallOutcome::Lost)
+    }
+
+    fn answer(&mut self, tool: &str, arguments: &Value) -> Option<CallOutcome> {
+        let id = self.socket.begins_call(tool, arguments).ok()?;
         let deadline = Instant::now() + WAIT_TIMEOUT;
         while Instant::now() < deadline {
             match self.next().ok()? {
                 Some(frame) if frame["id"] == id => {
-                    assert!(frame.get("result").is_some(), "{method} {params}: {frame}");
-                    return Some(frame["result"].clone());
+                    assert!(frame.get("result").is_some(), "{tool} {arguments}: {frame}");
+                    return Some(call_outcome(&frame["result"]));
                 }
                 Some(frame) => self.notifications.push(frame),
                 None => {}
@@ -106,17 +77,6 @@ impl RoamingConnection {
         }
         None
     }
-
-    fn call(&mut self, tool: &str, arguments: &Value) -> CallOutcome {
-        match self.request("tools/call", &json!({"name": tool, "arguments": arguments})) {
-            Some(result) => call_outcome(&result),
-            None => CallOutcome::Lost,
-        }
-    }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 fn call_outcome(result: &Value) -> CallOutcome {
@@ -130,32 +90,11 @@ fn call_outcome(result: &Value) -> CallOutcome {
 
 /// One call over HTTP on a connection of its own.
 pub fn call_over_http(address: SocketAddr, tool: &str, arguments: &Value) -> CallOutcome {
-    let result = (|| {
-        let params = json!({"name": tool, "arguments": arguments, "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": {"name": "roaming client", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": {},
-        }});
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
-        let head = format!(
-            "POST /mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
-             Mcp-Method: tools/call\r\nMcp-Name: {tool}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        let mut socket = TcpStream::connect(address).ok()?;
-        socket.set_read_timeout(Some(WAIT_TIMEOUT)).ok()?;
-        io::Write::write_all(&mut socket, head.as_bytes()).ok()?;
-        let mut text = String::new();
-        io::Read::read_to_string(&mut socket, &mut text).ok()?;
-        // The answer is the body, or the last event in it.
-        let json = text.lines().rev().find_map(|line| {
-            let line = line.strip_prefix("data:").unwrap_or(line).trim();
-            serde_json::from_str::<Value>(line).ok().filter(Value::is_object)
-        })?;
-        json.get("result").cloned()
-    })();
-    result.map_or(CallOutcome::Lost, |result| call_outcome(&result))
+    let params = json!({"name": tool, "arguments": arguments});
+    let answer = mcp::modern(&json!(1), "tools/call", params).ask(address);
+    let answer = answer.ok().map(|answer| answer.message());
+    let result = answer.as_ref().and_then(|answer| answer.get("result"));
+    result.map_or(CallOutcome::Lost, call_outcome)
 }
 
 /// A version of the protocol `note`, as a client declares and writes it.
@@ -344,7 +283,8 @@ impl<'a> RoamingClient<'a> {
             let ack = json!({
                 "jsonrpc": "2.0", "method": "notifications/dev.mcp-broker/ack", "params": {"message_ids": ids},
             });
-            let is_lost = is_gone || !ids.is_empty() && self.line.as_mut().is_none_or(|line| line.send(&ack).is_none());
+            let is_lost =
+                is_gone || !ids.is_empty() && self.line.as_mut().is_none_or(|line| line.socket.send(&ack).is_err());
             if is_lost {
                 self.lose_connection();
             }

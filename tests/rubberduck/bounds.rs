@@ -11,8 +11,8 @@ use std::{
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
 
-use super::program::{Broker, PATIENCE, Program};
-use crate::support::process::BrokerProcess;
+use super::program::{Broker, Program, WAIT_TIMEOUT};
+use test_client::process::RunningServer;
 
 #[test]
 fn a_bad_line_is_answered_and_the_connection_stays() {
@@ -75,12 +75,12 @@ fn taken_port() -> (Socket, Socket) {
 fn a_taken_port_is_one_warning_and_the_broker_serves_it_once_it_is_free() {
     let (kept, taken) = taken_port();
     let address = kept.local_addr().unwrap().as_socket().unwrap();
-    let broker = BrokerProcess::start(&["--rubberduck-port", &address.port().to_string()]);
+    let broker = RunningServer::broker(&["--rubberduck-port", &address.port().to_string()]);
     assert!(!broker.announced.contains("rubberduck programs are served at"));
     drop(taken);
     let began = Instant::now();
     while TcpStream::connect(address).is_err() {
-        assert!(began.elapsed() < PATIENCE, "the port is free and not served");
+        assert!(began.elapsed() < WAIT_TIMEOUT, "the port is free and not served");
         thread::yield_now();
     }
     Program::register(address, "alice", "mcp-server").has_got_nothing();
@@ -96,7 +96,7 @@ fn a_taken_port_is_one_warning_and_the_broker_serves_it_once_it_is_free() {
 #[test]
 fn without_the_setting_there_is_no_port() {
     for settings in [&[][..], &["--rubberduck-port", "off"]] {
-        let broker = BrokerProcess::start(settings);
+        let broker = RunningServer::broker(settings);
         assert!(!broker.stop().contains("rubberduck"));
     }
 }

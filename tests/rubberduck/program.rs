@@ -1,22 +1,22 @@
 //! A program of rubberduck-mcp, as the broker sees it: one connection, the lines that it sends, and those that it gets.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use serde_json::{Value, json};
 
-use crate::support::process::BrokerProcess;
+use test_client::{http::Request, process::RunningServer};
 
 /// Longest time until the broker sends an awaited line.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub use test_client::wait::WAIT_TIMEOUT;
 
 /// A broker with a rubberduck port.
 pub struct Broker {
-    pub process: BrokerProcess,
+    pub process: RunningServer,
     pub port: SocketAddr,
 }
 
@@ -24,7 +24,7 @@ impl Broker {
     /// Starts the binary with a free rubberduck port, and these settings.
     pub fn start(settings: &[&str]) -> Self {
         let settings = [&["--rubberduck-port", "0"], settings].concat();
-        let process = BrokerProcess::start(&settings);
+        let process = RunningServer::broker(&settings);
         let (_, rest) = process
             .announced
             .split_once("rubberduck programs are served at ")
@@ -36,20 +36,14 @@ impl Broker {
 
     /// What REST answers.
     pub fn get(&self, path: &str) -> Value {
-        let mut stream = TcpStream::connect(self.process.address).unwrap();
-        let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        serde_json::from_str(body).unwrap()
+        Request::get(path).ask(self.process.address).unwrap().json()
     }
 
     /// Waits until the desk has so many consoles: one takes its place some time after it has registered.
     pub fn awaits_consoles(&self, len: usize) {
         let began = Instant::now();
         while self.get("/api/v1/desk")["consoles"].as_array().unwrap().len() != len {
-            assert!(began.elapsed() < PATIENCE, "the desk has not {len} consoles");
+            assert!(began.elapsed() < WAIT_TIMEOUT, "the desk has not {len} consoles");
             thread::yield_now();
         }
     }
@@ -77,7 +71,7 @@ impl Program {
     /// Connects, and says nothing.
     pub fn connect(port: SocketAddr, id: &str, kind: &'static str) -> Self {
         let stream = TcpStream::connect(port).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         let lines = BufReader::new(stream.try_clone().unwrap());
         Self {
             id: id.to_owned(),

@@ -17,7 +17,7 @@ use storage::redis::{ConnectError, RedisSettings, RedisStorage};
 pub use crate::support::{Proxy, Redis, RedisCluster};
 
 /// The time limit of every wait. Far more than it takes.
-pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+pub use test_client::wait::WAIT_TIMEOUT;
 pub const DELIVERY_LIMIT: u32 = 3;
 
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {

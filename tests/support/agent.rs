@@ -7,10 +7,10 @@ use std::{
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
+use test_client::mcp;
 
 use super::{Wire, eventually, keys};
 
-pub const MODERN: &str = "2026-07-28";
 const UNREAD: &str = "dev.mcp-broker/unread";
 const ERROR_CODES: [&str; 28] = [
     "authentication_failed",
@@ -60,10 +60,7 @@ pub struct Agent {
 impl Agent {
     /// A client of a legacy revision: sends `initialize` first.
     pub fn legacy(wire: Wire, version: &str, capabilities: &Value) -> Self {
-        let params = json!({
-            "protocolVersion": version, "capabilities": capabilities,
-            "clientInfo": {"name": "a test", "version": "1"},
-        });
+        let params = mcp::hello("a test", version, capabilities);
         let result = wire.request("initialize", params).unwrap();
         assert_eq!(result["protocolVersion"], version);
         wire.notifies("notifications/initialized", &json!({}));
@@ -72,12 +69,7 @@ impl Agent {
 
     /// A client of 2026-07-28: describes itself in the `_meta` of every request.
     pub fn modern(wire: Wire, capabilities: Value) -> Self {
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": MODERN,
-            "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": capabilities,
-        });
-        Self::new(wire, Some(meta))
+        Self::new(wire, Some(mcp::meta("a test", &capabilities)))
     }
 
     fn new(wire: Wire, meta: Option<Value>) -> Self {

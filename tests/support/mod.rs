@@ -19,10 +19,8 @@
 
 mod agent;
 pub mod cluster_script;
-pub mod golden;
 mod http;
 mod issuer;
-pub mod process;
 pub mod promtool;
 mod proxy;
 pub mod redis;
@@ -32,16 +30,23 @@ mod tenant;
 mod wire;
 
 use std::{
-    io::{BufRead, BufReader},
     net::{SocketAddr, TcpStream},
     path::PathBuf,
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError},
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    process::{Command, ExitStatus},
+    thread,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
+use test_client::{
+    folder::Folder,
+    process::{RunningServer, memory_kib},
+};
+pub use test_client::{
+    process::broker_program,
+    wait::{TIMEOUTS_OFF, WAIT_TIMEOUT, eventually},
+    websocket::masked_frame,
+};
 
 pub use agent::{Agent, SendAnswer, listed_id, texts};
 use http::upgrade;
@@ -51,10 +56,7 @@ pub use proxy::Proxy;
 pub use redis::{Redis, RedisCluster};
 pub use target::{Got, SECRET, Target, secret_file};
 pub use tenant::{ADMIN_KEY, Tenant, id_of_key};
-pub use wire::{Wire, masked_frame, read_frame};
-
-/// The time limit of every wait. Far more than it takes, so that a slow machine changes nothing.
-pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+pub use wire::{Wire, read_frame};
 
 /// Presence changes within a second or two, and the session of a closed connection is removed soon. Not shorter: a
 /// client on a busy machine must still count as present.
@@ -65,25 +67,6 @@ pub const FAST_TIMEOUTS: [&str; 4] = [
     "--session-retention=800ms",
 ];
 
-/// No timer fires during a test: a missing wake-up is not hidden by the next heartbeat.
-pub const TIMEOUTS_OFF: [&str; 3] = [
-    "--heartbeat-interval=1h",
-    "--stale-threshold=2h",
-    "--disconnect-threshold=3h",
-];
-
-/// Polls until `look` returns a value.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + WAIT_TIMEOUT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "timed out: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// The keys of an object, sorted.
 pub fn keys(object: &Value) -> Vec<&str> {
     let object = object.as_object().unwrap_or_else(|| panic!("not an object: {object}"));
@@ -92,68 +75,35 @@ pub fn keys(object: &Value) -> Vec<&str> {
     keys
 }
 
-/// The binary, with an empty environment.
-pub fn broker_program() -> Command {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
-    program.env_clear();
-    program
-}
-
 /// A running broker process. Dropping it asserts that it still answers and has not panicked.
 pub struct Broker {
-    child: Child,
+    server: RunningServer,
     pub address: SocketAddr,
-    log: Arc<Mutex<String>>,
-    /// Ends with the output of the process.
-    log_reader: JoinHandle<()>,
     may_be_gone: bool,
     /// The admin key, if clients have to send one.
     admin_key: Option<&'static str>,
-    /// The local socket of this broker, if its clients use one.
-    local: Option<LocalSocket>,
+    /// The folder of the local socket of this broker, if its clients use one.
+    local: Option<Folder>,
     /// The storage that belongs to this broker alone. Dropped after the process.
     place: BrokerStorage,
 }
 
-/// The local socket of a broker, in a private folder that is removed on drop.
-struct LocalSocket {
-    folder: PathBuf,
-}
-
-impl LocalSocket {
-    /// A place for it if `TEST_TRANSPORT` is `local`.
-    fn from_environment(flags: &[&str], admin_key: Option<&str>) -> Option<Self> {
-        use std::os::unix::fs::DirBuilderExt;
-        match std::env::var("TEST_TRANSPORT").unwrap_or_default().as_str() {
-            "" | "websocket" => return None,
-            "local" => {}
-            other => panic!("TEST_TRANSPORT={other}; websocket and local are known"),
-        }
-        if admin_key.is_some() || flags.iter().any(|flag| flag.starts_with("--local-socket")) {
-            return None;
-        }
-        let id = uuid::Uuid::new_v4().simple().to_string();
-        let folder = std::env::temp_dir().join(format!("mb-{}", &id[..8]));
-        std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
-        Some(Self { folder })
+/// A folder for the local socket of a broker, if `TEST_TRANSPORT` is `local`.
+fn folder_of_socket(flags: &[&str], admin_key: Option<&str>) -> Option<Folder> {
+    match std::env::var("TEST_TRANSPORT").unwrap_or_default().as_str() {
+        "" | "websocket" => return None,
+        "local" => {}
+        other => panic!("TEST_TRANSPORT={other}; websocket and local are known"),
     }
-
-    fn path(&self) -> PathBuf {
-        self.folder.join("s")
-    }
-}
-
-impl Drop for LocalSocket {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
+    let has_own = flags.iter().any(|flag| flag.starts_with("--local-socket"));
+    (admin_key.is_none() && !has_own).then(|| Folder::of_broker().unwrap())
 }
 
 /// The storage of a broker.
 enum BrokerStorage {
     /// The one that its flags name, or memory.
     Elsewhere,
-    Disk(PathBuf),
+    Disk(Folder),
     Redis(Redis),
 }
 
@@ -165,7 +115,7 @@ impl BrokerStorage {
         match kind.as_str() {
             _ if flags.iter().any(|flag| flag.starts_with("--storage")) => Self::Elsewhere,
             "" | "memory" => Self::Elsewhere,
-            "disk" => Self::Disk(std::env::temp_dir().join(format!("mcp-broker-{}", uuid::Uuid::new_v4().simple()))),
+            "disk" => Self::Disk(Folder::new()),
             "redis" => Self::Redis(Redis::start()),
             other => panic!("TEST_STORAGE={other}; memory, disk and redis are known"),
         }
@@ -174,16 +124,8 @@ impl BrokerStorage {
     fn flags(&self) -> Vec<String> {
         match self {
             Self::Elsewhere => Vec::new(),
-            Self::Disk(folder) => vec!["--storage=disk".to_owned(), format!("--data-dir={}", folder.display())],
+            Self::Disk(folder) => vec!["--storage=disk".to_owned(), folder.data_dir()],
             Self::Redis(redis) => vec!["--storage=redis".to_owned(), format!("--redis-url={}", redis.url())],
-        }
-    }
-}
-
-impl Drop for BrokerStorage {
-    fn drop(&mut self) {
-        if let Self::Disk(folder) = self {
-            let _ = std::fs::remove_dir_all(folder);
         }
     }
 }
@@ -293,51 +235,21 @@ impl Broker {
     }
 
     fn launch_in(place: BrokerStorage, mut program: Command, flags: &[&str], admin_key: Option<&'static str>) -> Self {
-        let local = LocalSocket::from_environment(flags, admin_key);
-        let socket = local
-            .as_ref()
-            .map(|local| format!("--local-socket={}", local.path().display()));
-        let mut child = program
-            .envs(admin_key.map(|key| ("MCP_BROKER_ADMIN_KEY", key)))
-            .args(["serve", "--port=0"])
-            .args(place.flags())
-            .args(socket)
-            // Results are checked against the schemas that this list has.
-            .args(Some("--tools=full").filter(|_| !flags.iter().any(|flag| flag.starts_with("--tools="))))
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let log = Arc::new(Mutex::new(String::new()));
-        let mut address = None;
-        while address.is_none() {
-            let mut line = String::new();
-            let len = stderr.read_line(&mut line).unwrap();
-            assert!(len > 0, "the broker ended before it listened: {}", log.lock().unwrap());
-            address = line
-                .split_once("ws://")
-                .and_then(|(_, rest)| rest.split_once("/ws"))
-                .map(|(address, _)| address.parse().unwrap());
-            log.lock().unwrap().push_str(&line);
-        }
-        let log_reader = thread::spawn({
-            let log = Arc::clone(&log);
-            move || {
-                for line in stderr.split(b'\n').map_while(Result::ok) {
-                    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-                    log.push_str(&String::from_utf8_lossy(&line));
-                    log.push('\n');
-                }
-            }
-        });
+        let local = folder_of_socket(flags, admin_key);
+        let mut own = place.flags();
+        own.extend(
+            local
+                .as_ref()
+                .map(|local| format!("--local-socket={}", local.socket().display())),
+        );
+        // Results are checked against the schemas that this list has.
+        own.extend((!flags.iter().any(|flag| flag.starts_with("--tools="))).then(|| "--tools=full".to_owned()));
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        program.envs(admin_key.map(|key| ("MCP_BROKER_ADMIN_KEY", key)));
+        let server = RunningServer::serve(program, &[&own, flags].concat()).unwrap();
         Self {
-            child,
-            address: address.unwrap(),
-            log,
-            log_reader,
+            address: server.address,
+            server,
             may_be_gone: false,
             admin_key,
             local,
@@ -354,8 +266,7 @@ impl Broker {
     /// Kills the process (SIGKILL).
     pub fn kill(&mut self) {
         self.may_be_gone = true;
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.server.kill();
     }
 
     /// Registers the protocol `note` of all messages, unless another replica has registered it.
@@ -383,7 +294,7 @@ impl Broker {
     pub fn wire(&self) -> Wire {
         match (self.admin_key, &self.local) {
             (Some(key), _) => self.wire_with(&[("X-API-Key", key)]),
-            (None, Some(local)) => Wire::open_local(&local.path()),
+            (None, Some(local)) => Wire::open_local(&local.socket()),
             (None, None) => Wire::open(self.address),
         }
     }
@@ -482,7 +393,7 @@ impl Broker {
 
     /// The output on stderr so far.
     pub fn log(&self) -> String {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.server.log()
     }
 
     /// Processor time of all threads so far, in ns.
@@ -492,7 +403,7 @@ impl Broker {
 
     /// Processor time of each thread so far, with its name, in ns.
     pub fn processor_times(&self) -> Vec<(String, u64)> {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.server.id())).unwrap();
         let time = |task: PathBuf| {
             let times = std::fs::read_to_string(task.join("schedstat")).ok()?;
             let name = std::fs::read_to_string(task.join("comm")).ok()?;
@@ -503,29 +414,23 @@ impl Broker {
 
     /// Resident memory in KiB.
     pub fn rss_kib(&self) -> u64 {
-        self.memory_kib("VmRSS:")
+        memory_kib(self.server.id(), "VmRSS").unwrap()
     }
 
     /// The maximum of the resident memory so far, in KiB.
     pub fn peak_kib(&self) -> u64 {
-        self.memory_kib("VmHWM:")
+        memory_kib(self.server.id(), "VmHWM").unwrap()
     }
 
     /// Resident memory that is not backed by a file, in KiB: the part that always counts towards a container's limit.
     pub fn anonymous_kib(&self) -> u64 {
-        self.memory_kib("RssAnon:")
-    }
-
-    fn memory_kib(&self, which: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix(which)).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+        memory_kib(self.server.id(), "RssAnon").unwrap()
     }
 
     /// Sends SIGTERM.
     pub fn terminate(&mut self) {
         self.may_be_gone = true;
-        let pid = rustix::process::Pid::from_child(&self.child);
+        let pid = rustix::process::Pid::from_child(&self.server.process.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     }
 
@@ -545,23 +450,20 @@ impl Broker {
     }
 
     fn send_signal(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.server.process.0), signal).unwrap();
     }
 
     /// Waits until the process has ended and its log is whole.
     pub fn wait_for_exit(&mut self) -> ExitStatus {
         self.may_be_gone = true;
-        let status = eventually("the process ends", || self.child.try_wait().unwrap());
-        eventually("its log is read", || self.log_reader.is_finished().then_some(()));
-        status
+        self.server.wait_for_exit()
     }
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
         let healthy = self.may_be_gone || thread::panicking() || self.get("/livez").status == 200;
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.server.kill();
         let log = self.log();
         if thread::panicking() {
             eprintln!("--- the log of the broker:\n{log}---");

@@ -8,8 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time limit of a start. Far more than it takes.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+use test_client::wait::WAIT_TIMEOUT;
 
 /// The configuration file of a server that needs one.
 const CONFIG_FILE: &str = "redis.conf";
@@ -92,7 +91,7 @@ impl Redis {
         let mut flags: Vec<_> = self.flags.iter().map(String::as_str).collect();
         flags.extend(["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"]);
         let replica = Self::start_with(&flags);
-        let deadline = Instant::now() + START_TIMEOUT;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while !replica
             .command(&["INFO", "replication"])
             .contains("master_link_status:up")
@@ -160,7 +159,7 @@ impl RedisCluster {
         let cluster = Self {
             nodes: nodes.map(|(node, _)| node),
         };
-        let deadline = Instant::now() + START_TIMEOUT;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while !cluster.nodes.iter().all(knows_all_slots) {
             assert!(Instant::now() < deadline, "the cluster is not complete");
             std::thread::sleep(Duration::from_millis(10));
@@ -202,7 +201,7 @@ fn spawn(address: SocketAddr, folder: &PathBuf, flags: &[String]) -> Child {
 
 /// Waits until the server has loaded its data; false if it has ended.
 fn wait_until_ready(address: SocketAddr, child: &mut Child) -> bool {
-    let deadline = Instant::now() + START_TIMEOUT;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while Instant::now() < deadline {
         if child.try_wait().unwrap().is_some() {
             return false;
@@ -217,7 +216,7 @@ fn wait_until_ready(address: SocketAddr, child: &mut Child) -> bool {
 
 fn send_command(address: SocketAddr, command: &[&str]) -> std::io::Result<String> {
     let mut socket = TcpStream::connect(address)?;
-    socket.set_read_timeout(Some(START_TIMEOUT))?;
+    socket.set_read_timeout(Some(WAIT_TIMEOUT))?;
     let mut text = format!("*{}\r\n", command.len());
     for part in command {
         text.extend(["$", &part.len().to_string(), "\r\n", part, "\r\n"]);

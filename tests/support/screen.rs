@@ -1,11 +1,8 @@
 //! A real terminal for tests: one command in tmux.
 
-use std::{
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::process::Command;
 
-const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+use test_client::wait::eventually_or;
 
 /// A terminal of tmux with one command in it. When it has ended, the screen stays and shows its exit code.
 pub struct Screen {
@@ -61,18 +58,10 @@ impl Screen {
     }
 
     pub fn shows_that(&self, what: &str, is_shown: impl Fn(&str) -> bool) -> String {
-        let deadline = Instant::now() + WAIT_TIMEOUT;
-        loop {
-            let text = self.text();
-            if is_shown(&text) {
-                return text;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "timed out: the screen shows {what}, and not\n{text}"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        eventually_or(
+            || format!("the screen shows {what}, and not\n{}", self.text()),
+            || Some(self.text()).filter(|text| is_shown(text)),
+        )
     }
 
     pub fn presses(&self, keys: &[&str]) {

@@ -1,7 +1,7 @@
 //! A server that gets what the broker tells it, and the secret that signs it.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::Write,
     net::{SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
     sync::mpsc,
@@ -10,7 +10,8 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde_json::Value;
+use test_client::http::MessageReader;
+pub use test_client::http::Request as Got;
 
 use super::WAIT_TIMEOUT;
 
@@ -41,63 +42,6 @@ impl Drop for SecretFile {
     }
 }
 
-/// A request that a target got.
-#[derive(Debug)]
-pub struct Got {
-    pub method: String,
-    pub path: String,
-    headers: Vec<(String, String)>,
-    pub body: Vec<u8>,
-}
-
-impl Got {
-    pub fn header(&self, name: &str) -> &str {
-        self.header_if_any(name)
-            .unwrap_or_else(|| panic!("no header {name}: {self:?}"))
-    }
-
-    pub fn header_if_any(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
-    }
-
-    pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap()
-    }
-
-    /// The type of the event.
-    pub fn kind(&self) -> String {
-        self.json()["type"].as_str().unwrap().to_owned()
-    }
-
-    /// Reads one request of a connection; `None` at its end.
-    pub fn read(socket: &TcpStream) -> Option<Self> {
-        let mut reader = BufReader::new(socket);
-        let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
-        let mut words = line.split(' ').map(str::to_owned);
-        let (method, path) = (words.next()?, words.next()?);
-        let mut headers = Vec::new();
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line).ok()?;
-            let Some((name, value)) = line.trim_end().split_once(": ") else {
-                break;
-            };
-            headers.push((name.to_ascii_lowercase(), value.to_owned()));
-        }
-        let len = headers.iter().find(|(name, _)| name == "content-length");
-        let mut body = vec![0; len.map_or(Some(0), |(_, len)| len.parse().ok())?];
-        reader.read_exact(&mut body).ok()?;
-        Some(Self {
-            method,
-            path,
-            headers,
-            body,
-        })
-    }
-}
-
 /// A server that hands on what it gets, and answers with the next of these answers, then always with 204.
 pub struct Target {
     pub address: SocketAddr,
@@ -114,7 +58,10 @@ impl Target {
             let mut answers = answers.into_iter();
             while let Ok((socket, _)) = listener.accept() {
                 let answer = answers.next().unwrap_or("204 No Content");
-                let Some(request) = Got::read(&socket) else { continue };
+                let mut reader = MessageReader::new(&socket);
+                let Ok(Some(request)) = Got::read(&mut reader) else {
+                    continue;
+                };
                 let text = format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
                 (&socket).write_all(text.as_bytes()).unwrap();
                 if tell.send(request).is_err() {

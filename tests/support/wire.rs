@@ -15,13 +15,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tungstenite::{
-    client::IntoClientRequest,
-    protocol::frame::{
-        Frame, FrameSocket,
-        coding::{Control, Data, OpCode},
-    },
-};
+use test_client::websocket::{CLOSE, FrameReader, LAST, PING, PONG, TEXT, WebSocket, masked_frame};
 
 use super::WAIT_TIMEOUT;
 
@@ -87,7 +81,7 @@ struct State {
 }
 
 /// How a connection ended; without a close frame the code is None.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Closed {
     pub code: Option<u16>,
     pub reason: String,
@@ -109,25 +103,14 @@ impl Wire {
     }
 
     fn open_to(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_write_timeout(Some(WAIT_TIMEOUT)).unwrap();
-        let mut request = format!("ws://{address}{path}").into_client_request().unwrap();
-        let offer = "mcp".parse().unwrap();
-        request.headers_mut().insert("Sec-WebSocket-Protocol", offer);
-        for (name, value) in headers {
-            let name: http::HeaderName = name.parse().unwrap();
-            request.headers_mut().insert(name, value.parse().unwrap());
-        }
-        // tungstenite does the handshake and checks the accepted key and the subprotocol.
-        let (socket, _) = tungstenite::client(request, stream.try_clone().unwrap()).unwrap();
-        drop(socket);
-        Self::on_stream(stream)
+        let WebSocket { stream, frames } = WebSocket::connect(address, path, headers).unwrap();
+        Self::on(Stream::Tcp(stream), Some(frames))
     }
 
     /// Uses a socket after the handshake.
     pub fn on_stream(stream: TcpStream) -> Self {
-        Self::on(Stream::Tcp(stream))
+        let frames = FrameReader::new(stream.try_clone().unwrap());
+        Self::on(Stream::Tcp(stream), Some(frames))
     }
 
     /// Connects to a local socket.
@@ -138,26 +121,21 @@ impl Wire {
     /// Uses a socket that carries one message in a line.
     pub fn on_socket(stream: UnixStream) -> Self {
         stream.set_write_timeout(Some(WAIT_TIMEOUT)).unwrap();
-        Self::on(Stream::Unix(stream))
+        Self::on(Stream::Unix(stream), None)
     }
 
-    fn on(stream: Stream) -> Self {
+    fn on(stream: Stream, frames: Option<FrameReader<TcpStream>>) -> Self {
         let writer = Arc::new(Mutex::new(stream.try_clone()));
         let received = Arc::new(ReceivedFrames::default());
-        match stream.try_clone() {
-            Stream::Tcp(socket) => {
-                let reader = Reader {
-                    socket: FrameSocket::new(socket),
-                    writer: Arc::clone(&writer),
-                    received: Arc::clone(&received),
-                };
-                std::thread::spawn(move || reader.run());
-            }
-            Stream::Unix(socket) => {
-                let received = Arc::clone(&received);
-                std::thread::spawn(move || read_lines(socket, &received));
-            }
-        }
+        let reader = Reader {
+            writer: Arc::clone(&writer),
+            received: Arc::clone(&received),
+        };
+        match (stream.try_clone(), frames) {
+            (_, Some(frames)) => std::thread::spawn(move || reader.read_frames(frames)),
+            (Stream::Unix(socket), _) => std::thread::spawn(move || reader.read_lines(&socket)),
+            (Stream::Tcp(_), None) => unreachable!("frames come over TCP"),
+        };
         Self {
             stream,
             writer,
@@ -373,79 +351,72 @@ impl ReceivedFrames {
     }
 }
 
+/// Reads a connection to its end, in a thread.
 struct Reader {
-    socket: FrameSocket<TcpStream>,
     writer: Arc<Mutex<Stream>>,
     received: Arc<ReceivedFrames>,
 }
 
-/// Reads the lines of a local connection. The notification that the broker closes it counts as a close frame.
-fn read_lines(socket: UnixStream, received: &ReceivedFrames) {
-    let mut closed = Closed {
-        code: None,
-        reason: String::new(),
-    };
-    for line in BufReader::new(&socket).lines().map_while(Result::ok) {
-        let frame: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        if frame["method"] == "notifications/dev.mcp-broker/closing" {
-            closed = Closed {
-                code: frame["params"]["code"]
-                    .as_u64()
-                    .and_then(|code| u16::try_from(code).ok()),
-                reason: frame["params"]["reason"].as_str().unwrap().to_owned(),
-            };
-            continue;
-        }
-        received.lock().frames.push_back(frame);
-        received.changed.notify_all();
-    }
-    received.lock().closed = Some(closed);
-    received.changed.notify_all();
-}
-
 impl Reader {
-    fn run(mut self) {
-        let mut closed = Closed {
-            code: None,
-            reason: String::new(),
-        };
-        while let Ok(Some(frame)) = self.socket.read(None) {
-            let header = frame.header();
-            assert!(header.is_final && header.mask.is_none(), "{header:?}");
-            match header.opcode {
-                OpCode::Data(Data::Text) => self.text(&frame),
-                OpCode::Control(Control::Ping) => self.ping(frame.payload()),
-                OpCode::Control(Control::Pong) => {}
-                OpCode::Control(Control::Close) => {
-                    closed = parse_close(frame.payload());
-                    self.send(0x88, frame.payload());
+    fn read_frames(self, mut frames: FrameReader<TcpStream>) {
+        let mut closed = Closed::default();
+        while let Ok(Some(frame)) = frames.next_frame() {
+            assert!(frame.last && !frame.is_masked(), "{frame:?}");
+            match frame.opcode {
+                TEXT => self.push(std::str::from_utf8(frame.payload).unwrap()),
+                PING => self.answer_ping(frame.payload),
+                PONG => {}
+                CLOSE => {
+                    closed = parse_close(frame.payload);
+                    self.send(LAST | CLOSE, frame.payload);
                     break;
                 }
-                other => panic!("a server sends no {other:?}"),
+                _ => panic!("a server sends no {frame:?}"),
             }
         }
-        let _ = self.socket.get_ref().shutdown(Shutdown::Both);
-        self.received.lock().closed = Some(closed);
+        let _ = frames.from.shutdown(Shutdown::Both);
+        self.end(closed);
+    }
+
+    /// Reads lines. The notification that the broker closes the connection counts as a close frame.
+    fn read_lines(self, socket: &UnixStream) {
+        let mut closed = Closed::default();
+        for line in BufReader::new(socket).lines().map_while(Result::ok) {
+            let frame: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            if frame["method"] == "notifications/dev.mcp-broker/closing" {
+                let code = frame["params"]["code"].as_u64();
+                closed = Closed {
+                    code: code.and_then(|code| u16::try_from(code).ok()),
+                    reason: frame["params"]["reason"].as_str().unwrap().to_owned(),
+                };
+                continue;
+            }
+            self.push(&line);
+        }
+        self.end(closed);
+    }
+
+    fn push(&self, text: &str) {
+        let frame = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        self.received.lock().frames.push_back(frame);
         self.received.changed.notify_all();
     }
 
-    fn text(&self, frame: &Frame) {
-        let text = frame.to_text().unwrap();
-        let value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-        self.received.lock().frames.push_back(value);
-        self.received.changed.notify_all();
-    }
-
-    fn ping(&self, payload: &[u8]) {
+    fn answer_ping(&self, payload: &[u8]) {
         self.received.lock().pings += 1;
         self.received.changed.notify_all();
         if !self.received.mute.load(Ordering::SeqCst) {
-            self.send(0x8a, payload);
+            self.send(LAST | PONG, payload);
         }
     }
 
     fn send(&self, first: u8, payload: &[u8]) {
         let _ = self.writer.lock().unwrap().write_all(&masked_frame(first, payload));
+    }
+
+    fn end(&self, closed: Closed) {
+        self.received.lock().closed = Some(closed);
+        self.received.changed.notify_all();
     }
 }
 
@@ -458,35 +429,6 @@ fn parse_close(payload: &[u8]) -> Closed {
         code,
         reason: String::from_utf8(reason.to_vec()).unwrap(),
     }
-}
-
-/// One masked frame of a client with this first byte.
-pub fn masked_frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
-    const MASKED: u8 = 0x80;
-    let mut out = vec![first];
-    match payload.len() {
-        len @ 0..126 => out.push(MASKED + len as u8),
-        len @ 126..65_536 => {
-            out.push(MASKED + 126);
-            out.extend_from_slice(&(len as u16).to_be_bytes());
-        }
-        len => {
-            out.push(MASKED + 127);
-            out.extend_from_slice(&(len as u64).to_be_bytes());
-        }
-    }
-    out.extend_from_slice(&MASK);
-    // Eight bytes at a time: in a build without optimization this takes a quarter of the time for each of the large frames.
-    let [a, b, c, d] = MASK;
-    let mask = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
-    let (words, rest) = payload.as_chunks();
-    for word in words {
-        out.extend_from_slice(&(u64::from_ne_bytes(*word) ^ mask).to_ne_bytes());
-    }
-    let rest = rest.iter().zip(MASK.iter().cycle());
-    out.extend(rest.map(|(byte, key)| byte ^ key));
-    out
 }
 
 /// Reads exactly one frame of a server and returns its payload.

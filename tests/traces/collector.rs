@@ -1,7 +1,7 @@
 //! Receivers of OTLP: gRPC over HTTP/2, and protobuf over HTTP/1.1. Both keep the spans that they get.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, PoisonError},
     thread,
@@ -15,6 +15,7 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message;
 use socket2::{Domain, Socket, Type};
+use test_client::http::{MessageReader, Request};
 
 use crate::support::eventually;
 
@@ -183,32 +184,16 @@ impl Collector {
     }
 }
 
-fn serve_http(stream: &TcpStream, received: &Mutex<Received>) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    loop {
-        let (mut len, mut line) = (0, String::new());
-        if reader.read_line(&mut line)? == 0 {
-            return Ok(());
-        }
-        assert!(line.starts_with("POST /v1/traces "), "{line}");
-        let mut headers = Vec::new();
-        loop {
-            line.clear();
-            reader.read_line(&mut line)?;
-            let Some((name, value)) = line.trim_end().split_once(':') else {
-                break;
-            };
-            if name.eq_ignore_ascii_case("content-length") {
-                len = value.trim().parse().unwrap();
-            }
-            headers.push((name.to_owned(), value.trim().to_owned()));
-        }
-        let mut body = vec![0; len];
-        reader.read_exact(&mut body)?;
-        accept(received, headers, &body);
-        (&*stream)
-            .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n")?;
+fn serve_http(mut stream: &TcpStream, received: &Mutex<Received>) -> std::io::Result<()> {
+    let mut reader = MessageReader::new(stream);
+    while let Some(request) = Request::read(&mut reader)? {
+        assert_eq!(request.line(), "POST /v1/traces");
+        let headers = request.headers.into_iter();
+        let headers = headers.map(|(name, value)| (name, String::from_utf8(value).unwrap()));
+        accept(received, headers.collect(), &request.body);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n")?;
     }
+    Ok(())
 }
 
 async fn serve_grpc(stream: TcpStream, received: &Mutex<Received>) -> Result<(), h2::Error> {

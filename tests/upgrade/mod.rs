@@ -8,6 +8,7 @@ use std::{
 
 use crate::support::{ADMIN_KEY, Broker, Redis, Tenant};
 use serde_json::{Value, json};
+use test_client::folder::Folder;
 
 /// Which storage an older broker has left.
 #[derive(Clone, Copy)]
@@ -22,29 +23,13 @@ fn older(file: &str) -> PathBuf {
         .join(file)
 }
 
-/// A folder with the data of a broker, removed when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    /// The data folder of the older broker.
-    fn of_older() -> Self {
-        let folder = Self(std::env::temp_dir().join(format!("mcp-broker-{}", uuid::Uuid::new_v4().simple())));
-        fs::create_dir(&folder.0).unwrap();
-        let mut unpack = Command::new("tar");
-        unpack.arg("-xzf").arg(older("disk.tar.gz")).arg("-C").arg(&folder.0);
-        assert!(unpack.status().unwrap().success());
-        folder
-    }
-
-    fn data(&self) -> PathBuf {
-        self.0.join("data")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A folder with the data folder of the older broker.
+fn older_folder() -> Folder {
+    let folder = Folder::new();
+    let mut unpack = Command::new("tar");
+    unpack.arg("-xzf").arg(older("disk.tar.gz")).arg("-C").arg(&*folder);
+    assert!(unpack.status().unwrap().success());
+    folder
 }
 
 /// A broker with authentication on this storage. It keeps the sessions of the older one, which on Redis have been silent
@@ -131,8 +116,8 @@ fn keeps_everything(kind: Older, storage: &[String]) {
 
 #[test]
 fn data_of_an_older_broker_on_disk_are_kept() {
-    let folder = Folder::of_older();
-    let data_dir = format!("--data-dir={}", folder.data().display());
+    let folder = older_folder();
+    let data_dir = format!("--data-dir={}", folder.join("data").display());
     keeps_everything(Older::Disk, &["--storage=disk".to_owned(), data_dir]);
 }
 

@@ -4,10 +4,8 @@ use std::path::Path;
 
 use ratatui::backend::TestBackend;
 use ratatui::{Frame, Terminal};
+use test_client::golden;
 use unicode_width::UnicodeWidthStr;
-
-#[path = "../../../tests/support/golden.rs"]
-mod files;
 
 /// What is drawn on a screen of this size.
 pub fn drawn(width: u16, height: u16, draw: impl FnOnce(&mut Frame<'_>)) -> Terminal<TestBackend> {
@@ -39,5 +37,5 @@ pub fn text(terminal: &Terminal<TestBackend>) -> String {
 pub fn assert_golden(program: &str, name: &str, terminal: &Terminal<TestBackend>) {
     let area = terminal.backend().buffer().area;
     let file = format!("src/{program}/golden/{name}-{}x{}.txt", area.width, area.height);
-    files::assert_golden(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file), &text(terminal));
+    golden::assert_golden(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file), &text(terminal));
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use test_client::folder::Folder;
 
 use super::{assert_refused, note, stranger};
 use crate::support::{Broker, Event, Request, ResponseReader, Tenant, eventually};
@@ -368,8 +369,8 @@ fn bad_requests_are_refused() {
 
 #[test]
 fn a_broker_restart_on_disk_loses_no_event_that_an_id_says_exists() {
-    let folder = std::env::temp_dir().join(format!("mcp-broker-events-{}", uuid::Uuid::new_v4().simple()));
-    let flags = ["--storage=disk".to_owned(), format!("--data-dir={}", folder.display())];
+    let folder = Folder::new();
+    let flags = ["--storage=disk".to_owned(), folder.data_dir()];
     let flags = flags.each_ref().map(String::as_str);
     let (mut sent, mut seen, mut last) = (Vec::new(), BTreeSet::new(), None);
     for round in 0..3 {
@@ -401,7 +402,6 @@ fn a_broker_restart_on_disk_loses_no_event_that_an_id_says_exists() {
             assert!(broker.wait_for_exit().success());
         }
     }
-    let _ = std::fs::remove_dir_all(folder);
     let sent: BTreeSet<_> = sent.into_iter().collect();
     assert_eq!(seen, sent);
 }

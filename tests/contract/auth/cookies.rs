@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use test_client::folder::Folder;
 
 use super::{entry_points, handshake};
 use crate::support::{ADMIN_KEY, Broker, Request, Response, Tenant, eventually, id_of_key, keys};
@@ -430,8 +431,8 @@ fn the_ninth_login_of_a_key_ends_its_first() {
 
 #[test]
 fn a_login_survives_a_restart_and_its_record_has_no_key() {
-    let folder = std::env::temp_dir().join(format!("mcp-broker-{}", uuid::Uuid::new_v4().simple()));
-    let flags = ["--storage=disk".to_owned(), format!("--data-dir={}", folder.display())];
+    let folder = Folder::new();
+    let flags = ["--storage=disk".to_owned(), folder.data_dir()];
     let flags = flags.each_ref().map(String::as_str);
     let mut broker = Broker::secured_with(&flags);
     let (browser, _) = Browser::logs_in(&broker, ADMIN_KEY);
@@ -449,7 +450,6 @@ fn a_login_survives_a_restart_and_its_record_has_no_key() {
     let me = again.rest_with(&[("Cookie", &cookie)], "GET", "/api/v1/me", &Value::Null);
     assert_eq!(me.json()["scope"], "operator", "{me:?}");
     drop(again);
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 fn read_all(folder: &Path, bytes: &mut Vec<u8>) {

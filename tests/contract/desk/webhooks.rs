@@ -4,13 +4,23 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
+use test_client::folder::Folder;
 
 use super::Desk;
 use crate::support::{ADMIN_KEY, Broker, Got, Request, Response, SECRET, Target, secret_file};
 
+/// The type of the event.
+fn kind_of(got: &Got) -> String {
+    got.json()["type"].as_str().unwrap().to_owned()
+}
+
 fn signature_of(got: &Got) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(&SECRET).unwrap();
-    let signed = format!("{}.{}.", got.header("webhook-id"), got.header("webhook-timestamp"));
+    let signed = format!(
+        "{}.{}.",
+        got.header("webhook-id").unwrap(),
+        got.header("webhook-timestamp").unwrap()
+    );
     mac.update(signed.as_bytes());
     mac.update(&got.body);
     format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
@@ -40,7 +50,7 @@ fn every_change_of_a_question_is_sent_signed_and_in_order() {
     assert_eq!(desk.acts(&desk.agent, &withdrawn, "cancel", &json!({})).status, 200);
 
     let got: Vec<_> = (0..7).map(|_| target.next()).collect();
-    let kinds: Vec<_> = got.iter().map(Got::kind).collect();
+    let kinds: Vec<_> = got.iter().map(kind_of).collect();
     let expected = [
         "asked",
         "claimed",
@@ -53,14 +63,14 @@ fn every_change_of_a_question_is_sent_signed_and_in_order() {
     assert_eq!(kinds, expected.map(|kind| format!("question.{kind}")));
     for one in &got {
         assert_eq!(one.path, "/hook?x=1");
-        assert_eq!(one.header("content-type"), "application/json");
-        assert_eq!(one.header("webhook-signature"), signature_of(one));
+        assert_eq!(one.header("content-type").unwrap(), "application/json");
+        assert_eq!(one.header("webhook-signature").unwrap(), signature_of(one));
         let event = one.json();
-        assert_eq!(event["id"], one.header("webhook-id"));
+        assert_eq!(event["id"], one.header("webhook-id").unwrap());
         assert!(event["at"].is_string(), "{event}");
         assert_eq!(event["data"]["project_id"], "team");
     }
-    let ids: std::collections::BTreeSet<_> = got.iter().map(|one| one.header("webhook-id")).collect();
+    let ids: std::collections::BTreeSet<_> = got.iter().map(|one| one.header("webhook-id").unwrap()).collect();
     assert_eq!(ids.len(), got.len(), "each event has an id of its own");
     let answered = got[2].json();
     assert_eq!(answered["data"]["question_id"], id.as_str());
@@ -85,11 +95,19 @@ fn what_a_webhook_refuses_is_sent_again_in_order_and_a_redirect_is_not_followed(
     );
     let again = target.next();
     assert_eq!(
-        (again.path.as_str(), again.kind(), again.header("webhook-id")),
-        ("/hook", "question.asked".to_owned(), refused.header("webhook-id"))
+        (
+            again.path.as_str(),
+            kind_of(&again),
+            again.header("webhook-id").unwrap()
+        ),
+        (
+            "/hook",
+            "question.asked".to_owned(),
+            refused.header("webhook-id").unwrap()
+        )
     );
     let then = target.next();
-    assert_eq!(then.kind(), "question.answered");
+    assert_eq!(kind_of(&then), "question.answered");
     let metrics = broker.rest(ADMIN_KEY, "GET", "/metrics", &Value::Null);
     let metrics = metrics.body;
     assert!(metrics.contains("\nmcp_broker_webhook_failures_total 1\n"), "{metrics}");
@@ -97,10 +115,10 @@ fn what_a_webhook_refuses_is_sent_again_in_order_and_a_redirect_is_not_followed(
 
 #[test]
 fn an_event_that_was_not_sent_before_a_crash_is_sent_after_the_restart() {
-    let folder = std::env::temp_dir().join(format!("mcp-broker-outbox-{}", uuid::Uuid::new_v4()));
+    let folder = Folder::new();
     let (target, secret) = (Target::start(&["503 Service Unavailable"]), secret_file());
     let webhook = target.flag("/hook");
-    let (data, secret_flag) = (format!("--data-dir={}", folder.display()), secret.flag());
+    let (data, secret_flag) = (folder.data_dir(), secret.flag());
     let flags = ["--storage=disk", &data, &webhook, &secret_flag];
     let mut broker = Broker::start_with(&flags);
     let asked = broker
@@ -112,16 +130,18 @@ fn an_event_that_was_not_sent_before_a_crash_is_sent_after_the_restart() {
     let again = Broker::on_existing_storage(&flags);
     // The project is opened at the start, because it has sessions.
     let sent = target.next();
-    assert_eq!(sent.header("webhook-id"), refused.header("webhook-id"));
+    assert_eq!(
+        sent.header("webhook-id").unwrap(),
+        refused.header("webhook-id").unwrap()
+    );
     assert_eq!(sent.json()["data"]["question_id"], asked["question_id"]);
     drop(again);
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn a_sensitive_answer_is_encrypted_on_the_disk_until_its_agent_has_it() {
-    let folder = std::env::temp_dir().join(format!("mcp-broker-sealed-{}", uuid::Uuid::new_v4()));
-    let (secret, data) = (secret_file(), format!("--data-dir={}", folder.display()));
+    let folder = Folder::new();
+    let (secret, data) = (secret_file(), folder.data_dir());
     let (text, secret_flag) = ("a password that is found nowhere", secret.flag());
     let flags = ["--storage=disk", &data, &secret_flag];
     let mut broker = Broker::start_with(&flags);
@@ -161,7 +181,6 @@ fn a_sensitive_answer_is_encrypted_on_the_disk_until_its_agent_has_it() {
     let again = Broker::on_existing_storage(&flags);
     assert_eq!(read(&again)["answer"]["text"], text);
     drop(again);
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// The files in a folder and in those below it.
@@ -296,7 +315,7 @@ fn a_person_at_the_desk_is_not_notified() {
     let id = desk.asks("Which one?", &json!({}));
     let told = target.next();
     assert_eq!(
-        (told.path.as_str(), told.kind()),
+        (told.path.as_str(), kind_of(&told)),
         ("/hook", "question.asked".to_owned())
     );
     assert_eq!(
@@ -305,7 +324,7 @@ fn a_person_at_the_desk_is_not_notified() {
     );
     let told = target.next();
     assert_eq!(
-        (told.path.as_str(), told.kind()),
+        (told.path.as_str(), kind_of(&told)),
         ("/hook", "question.answered".to_owned())
     );
     // Events of one target do not wait for those of another: the notification was decided on before.

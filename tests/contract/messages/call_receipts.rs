@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use test_client::mcp;
 
 use crate::support::{Agent, Broker, HttpAgent, TIMEOUTS_OFF, exchange, texts};
 
@@ -177,22 +178,8 @@ fn stateless_callers_use_receipts_on_any_connection() {
 fn http_read(caller: &HttpAgent, arguments: Value) -> Vec<u8> {
     let mut arguments = arguments;
     arguments["session_id"] = json!(caller.session);
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
-        "name": "receive_messages", "arguments": arguments, "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": {},
-        },
-    }})
-    .to_string();
-    format!(
-        "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
-         Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
-         Mcp-Method: tools/call\r\nMcp-Name: receive_messages\r\nContent-Length: {}\r\n\r\n{body}",
-        caller.address,
-        body.len()
-    )
-    .into_bytes()
+    let params = json!({"name": "receive_messages", "arguments": arguments});
+    mcp::modern(&json!(1), "tools/call", params).encode(caller.address)
 }
 
 #[test]

@@ -7,15 +7,13 @@
 use std::{
     collections::HashMap,
     fs::{self, DirBuilder},
-    io::{BufRead, BufReader, Read},
-    net::SocketAddr,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    thread,
+    process::{Command, Stdio},
 };
 
 use serde_json::{Value, json};
+use test_client::process::RunningServer;
 
 use crate::support::{Agent, Broker, HttpAgent, Request};
 
@@ -268,7 +266,7 @@ struct Reader {
     name: &'static str,
     folder: PathBuf,
     environment: HashMap<String, String>,
-    broker: Option<RunningBroker>,
+    broker: Option<RunningServer>,
     printed: String,
 }
 
@@ -331,7 +329,7 @@ impl Reader {
     fn start_broker(&mut self, command: &str) {
         // The older broker, which would use the same port, is stopped first.
         self.broker = None;
-        let broker = RunningBroker::start(self.shell(&format!("exec {command} --port=0 --log-format=json")));
+        let broker = RunningServer::run(self.shell(&format!("exec {command} --port=0 --log-format=json"))).unwrap();
         self.environment
             .insert("MCP_BROKER_URL".to_owned(), format!("http://{}", broker.address));
         self.broker = Some(broker);
@@ -397,39 +395,5 @@ impl Drop for Reader {
         let script = "mcp-broker local stop --grace 1s; mcp-broker dev stop --all --grace 1s";
         let _ = self.shell(script).output();
         let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// A broker that a page started.
-struct RunningBroker {
-    process: Child,
-    address: SocketAddr,
-}
-
-impl RunningBroker {
-    fn start(mut command: Command) -> Self {
-        let mut process = command.stdout(Stdio::null()).spawn().unwrap();
-        let mut stderr = BufReader::new(process.stderr.take().unwrap());
-        let mut printed = String::new();
-        let address = loop {
-            assert_ne!(
-                stderr.read_line(&mut printed).unwrap(),
-                0,
-                "the broker ended: {printed}"
-            );
-            let address = printed.split_once("ws://").and_then(|(_, rest)| rest.split_once("/ws"));
-            if let Some((address, _)) = address {
-                break address.parse().unwrap();
-            }
-        };
-        thread::spawn(move || std::io::copy(&mut stderr.by_ref(), &mut std::io::sink()));
-        Self { process, address }
-    }
-}
-
-impl Drop for RunningBroker {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
+use test_client::mcp::{self, MODERN};
 
 use super::{super::agent::listed_id, request::Request, response::ResponseReader};
-
-const MODERN: &str = "2026-07-28";
 
 const SESSION: &str = "Mcp-Session-Id";
 
@@ -30,11 +29,6 @@ impl HttpAgent {
 
     /// Like `modern`, with these headers in every request.
     pub fn modern_with(address: SocketAddr, capabilities: Value, headers: &[(&str, &str)]) -> Self {
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": MODERN,
-            "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": capabilities,
-        });
         Self {
             address,
             headers: [("MCP-Protocol-Version", MODERN)]
@@ -42,7 +36,7 @@ impl HttpAgent {
                 .chain(headers)
                 .map(|&(name, value)| (name.to_owned(), value.to_owned()))
                 .collect(),
-            meta: Some(meta),
+            meta: Some(mcp::meta("a test", &capabilities)),
             session: None,
             name: String::new(),
         }
@@ -232,10 +226,7 @@ impl HttpAgent {
 
 /// The `initialize` request of a legacy client.
 pub fn initialize_request(address: SocketAddr, version: &str, capabilities: Value) -> Request {
-    let params = json!({
-        "protocolVersion": version, "capabilities": capabilities,
-        "clientInfo": {"name": "a test", "version": "1"},
-    });
-    let frame = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
+    let params = mcp::hello("a test", version, &capabilities);
+    let frame = mcp::request(&json!(1), "initialize", &params);
     Request::post(address, frame.to_string())
 }

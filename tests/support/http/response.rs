@@ -8,94 +8,17 @@ use std::{
 };
 
 use serde_json::Value;
+pub use test_client::http::{Event, Response};
+use test_client::http::{Framing, Head, first_chunk, header, take_events};
 
 use super::super::WAIT_TIMEOUT;
-
-/// A complete HTTP response.
-#[derive(Debug)]
-pub struct Response {
-    pub status: u16,
-    head: String,
-    pub body: String,
-}
-
-impl Response {
-    pub fn header(&self, name: &str) -> Option<&str> {
-        header(&self.head, name)
-    }
-
-    pub fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    /// The whole response except its `Date` header, with the others in alphabetical order: each thread of a broker has an order
-    /// of its own.
-    pub fn without_date(&self) -> String {
-        let mut lines: Vec<_> = self.head.lines().collect();
-        lines.retain(|line| !line.to_ascii_lowercase().starts_with("date:"));
-        lines[1..].sort_unstable();
-        format!("{}\n{}", lines.join("\n"), self.body)
-    }
-
-    /// The status, and the code of the problem in the body (empty without a problem).
-    pub fn problem(&self) -> (u16, String) {
-        let code = match self.header("content-type") {
-            Some("application/problem+json") => self.json()["code"]
-                .as_str()
-                .unwrap_or_else(|| panic!("{self:?}"))
-                .to_owned(),
-            _ => String::new(),
-        };
-        (self.status, code)
-    }
-
-    /// The status, and the code of the JSON-RPC error in the body.
-    pub fn refusal(&self) -> (u16, i64) {
-        assert_eq!(self.header("content-type"), Some("application/json"), "{self:?}");
-        let error = &self.json()["error"];
-        (
-            self.status,
-            error["code"].as_i64().unwrap_or_else(|| panic!("{self:?}")),
-        )
-    }
-}
-
-fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    head.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        key.eq_ignore_ascii_case(name).then(|| value.trim())
-    })
-}
-
-/// A server-sent event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Event {
-    pub id: Option<String>,
-    pub kind: Option<String>,
-    pub retry: Option<u64>,
-    pub data: String,
-}
-
-impl Event {
-    pub fn json(&self) -> Value {
-        serde_json::from_str(&self.data).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-}
-
-/// How the end of a body is determined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Length {
-    Known(usize),
-    Chunked,
-    UntilClosed,
-}
 
 /// A response that is still being received. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct ResponseReader {
     socket: TcpStream,
     raw: Vec<u8>,
-    head: Option<(String, Length)>,
+    head: Option<(String, Framing)>,
     body: Vec<u8>,
     /// The body is complete according to its framing.
     complete: bool,
@@ -321,79 +244,39 @@ impl ResponseReader {
         }
         let Some((_, length)) = self.head else { return len > 0 };
         match length {
-            Length::Known(known) => {
+            Framing::Length(len) => {
                 self.body.append(&mut self.raw);
-                self.complete = self.body.len() >= known;
+                self.complete = self.body.len() >= len;
             }
-            Length::UntilClosed => {
+            Framing::UntilClosed => {
                 self.body.append(&mut self.raw);
                 self.complete = len == 0;
             }
-            Length::Chunked => {
+            Framing::Chunked => {
                 while !self.complete
-                    && let Some((chunk, rest)) = first_chunk(&self.raw)
+                    && let Some((chunk, taken)) = first_chunk(&self.raw)
                 {
                     self.complete |= chunk.is_empty();
                     self.body.extend_from_slice(chunk);
-                    self.raw = rest.to_vec();
+                    self.raw.drain(..taken);
                 }
             }
         }
         if self.is_stream() {
-            self.parse_events();
+            let events = &mut self.events;
+            self.comments += take_events(&mut self.body, |event| events.push_back(event));
         }
         len > 0
     }
 
     fn parse_head(&mut self) {
-        let Some(end) = self.raw.windows(4).position(|window| window == b"\r\n\r\n") else {
+        let Some(head) = Head::parse(&self.raw) else {
             return;
         };
-        let head = String::from_utf8(self.raw[..end].to_vec()).unwrap();
-        self.raw.drain(..end + 4);
-        let status = head.split(' ').nth(1).unwrap_or("");
-        let length = match (header(&head, "content-length"), header(&head, "transfer-encoding")) {
-            (None, None) if status.starts_with('1') || status == "204" => Length::Known(0),
-            (Some(len), None) => Length::Known(len.parse().unwrap()),
-            (None, Some("chunked")) => Length::Chunked,
-            (None, None) => Length::UntilClosed,
-            other => panic!("{other:?}: {head}"),
-        };
-        self.head = Some((head, length));
+        let (text, len) = (head.text().to_owned(), head.len);
+        let is_framed_twice = head.header("content-length").is_some() && head.header("transfer-encoding").is_some();
+        assert!(!is_framed_twice, "{text}");
+        self.head = Some((text, head.framing()));
+        self.raw.drain(..len);
     }
-
-    fn parse_events(&mut self) {
-        while let Some(end) = self.body.windows(2).position(|window| window == b"\n\n") {
-            let text = String::from_utf8(self.body[..end].to_vec()).unwrap();
-            self.body.drain(..end + 2);
-            let mut event = Event::default();
-            let mut fields = 0;
-            for line in text.lines() {
-                let (field, value) = line.split_once(':').unwrap_or((line, ""));
-                let value = value.strip_prefix(' ').unwrap_or(value);
-                fields += usize::from(!field.is_empty());
-                match field {
-                    "" => self.comments += 1,
-                    "id" => event.id = Some(value.to_owned()),
-                    "event" => event.kind = Some(value.to_owned()),
-                    "retry" => event.retry = Some(value.parse().unwrap()),
-                    "data" => event.data.push_str(value),
-                    _ => panic!("no field of an event: {text:?}"),
-                }
-            }
-            if fields > 0 {
-                self.events.push_back(event);
-            }
-        }
-    }
-}
-
-/// The first chunk of a chunked body, and the bytes after it.
-fn first_chunk(raw: &[u8]) -> Option<(&[u8], &[u8])> {
-    let line = raw.windows(2).position(|window| window == b"\r\n")?;
-    let len = std::str::from_utf8(&raw[..line]).unwrap();
-    let len = usize::from_str_radix(len, 16).unwrap_or_else(|_| panic!("not the length of a chunk: {len:?}"));
-    let chunk = raw.get(line + 2..line + 2 + len)?;
-    let rest = raw.get(line + 2 + len + 2..)?;
-    Some((chunk, rest))
 }
