@@ -1,16 +1,11 @@
 //! The projects that a run creates for itself through the REST API of the broker.
 
-use std::{net::SocketAddr, time::Duration};
+use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use ureq::{
-    Agent,
-    http::{Method, Request},
-};
+use test_client::http::Request;
 
 use crate::error::{LoadError, Result};
-
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A project of this run. Dropping it deletes the project; its id cannot be used again.
 pub struct TemporaryProject {
@@ -39,9 +34,9 @@ impl AdminClient {
     /// limit.
     pub fn create(&self, id: &str, rate_limit: u32) -> Result<TemporaryProject> {
         let project = json!({"project_id": id, "name": "load", "config": {"rate_limit": rate_limit}});
-        let created = self.ask(Method::POST, "/api/v1/projects", &project)?;
+        let created = self.ask("POST", "/api/v1/projects", &project)?;
         let key = created["api_keys"][0]["api_key"].as_str();
-        let key = key.ok_or_else(|| refused("a project", "the project was created without a key"))?;
+        let key = key.ok_or_else(|| LoadError::refused("the key of a project", b""))?;
         Ok(TemporaryProject {
             admin: self.clone(),
             id: id.to_owned(),
@@ -49,27 +44,14 @@ impl AdminClient {
         })
     }
 
-    fn ask(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
-        let what = format!("{method} {path}");
-        // Ignores proxies of the environment: they would read the key.
-        let config = Agent::config_builder()
-            .timeout_global(Some(ANSWER_TIMEOUT))
-            .http_status_as_error(false)
-            .proxy(None);
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("http://{}{path}", self.address))
-            .header("x-api-key", &self.key)
-            .header("content-type", "application/json")
-            .body(body.to_string())
-            .map_err(|_| LoadError::Arguments("the admin key cannot be sent in a header".into()))?;
-        let failed = |error: ureq::Error| refused(&what, &error.to_string());
-        let mut answer = config.build().new_agent().run(request).map_err(failed)?;
-        let text = answer.body_mut().read_to_string().map_err(failed)?;
-        if !answer.status().is_success() {
-            return Err(refused(&what, &text));
+    fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
+        let mut request = Request::with_json(method, path, body);
+        request.add("X-API-Key", &self.key);
+        let answer = request.ask(self.address)?;
+        match answer.status {
+            200..300 => Ok(serde_json::from_str(&answer.body).unwrap_or_default()),
+            _ => Err(LoadError::refused(format!("{method} {path}"), answer.body.as_bytes())),
         }
-        Ok(serde_json::from_str(&text).unwrap_or_default())
     }
 }
 
@@ -78,11 +60,7 @@ impl Drop for TemporaryProject {
         // If the broker has ended, the project has ended with it.
         drop(
             self.admin
-                .ask(Method::DELETE, &format!("/api/v1/projects/{}", self.id), &Value::Null),
+                .ask("DELETE", &format!("/api/v1/projects/{}", self.id), &Value::Null),
         );
     }
-}
-
-fn refused(what: &str, answer: &str) -> LoadError {
-    LoadError::refused(what, answer.as_bytes())
 }

@@ -10,8 +10,9 @@ use std::{
 
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
+use test_client::http::MessageReader;
 
-use crate::{error::Result, http::HttpReader};
+use crate::error::Result;
 
 /// Bytes of the buffers of both directions.
 const BUFFER_LEN: usize = 64 * 1024;
@@ -161,13 +162,13 @@ fn serve_http(server: Server, address: SocketAddr) -> Result<()> {
 fn serve_client(server: Server, client: TcpStream) -> Result<()> {
     client.set_nodelay(true)?;
     let mut output = client.try_clone()?;
-    let mut input = HttpReader::new(client);
+    let mut input = MessageReader::new(client);
     let (mut body, mut out) = (Vec::new(), Vec::new());
-    while let Some(request) = input.next()? {
+    while let Some(request) = input.next_message()? {
         body.clear();
         out.clear();
         server.answer(request.body, &mut body);
-        if !request.head.starts_with("POST ") {
+        if !request.head.text().starts_with("POST ") {
             out.extend_from_slice(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n");
         } else if body.is_empty() {
             out.extend_from_slice(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use test_client::websocket::Violation;
 use thiserror::Error;
 
 pub type Result<T> = std::result::Result<T, LoadError>;
@@ -12,12 +13,8 @@ pub enum LoadError {
     Url { url: String, reason: String },
     #[error("no connection to {address}: {reason}")]
     Connect { address: String, reason: String },
-    #[error("the server refused the WebSocket: {0}")]
-    Upgrade(String),
-    #[error("the server broke the WebSocket protocol: {0}")]
-    Framing(String),
-    #[error("the server broke HTTP: {0}")]
-    Http(&'static str),
+    #[error(transparent)]
+    WebSocket(#[from] Violation),
     #[error("connection {link} ended early: {reason}")]
     Lost { link: usize, reason: String },
     #[error("the server refused {what}: {answer}")]
@@ -34,7 +31,7 @@ pub enum LoadError {
     Process { pid: u32, reason: String },
     #[error("{0}")]
     Arguments(String),
-    #[error("the generator's own input and output failed: {0}")]
+    #[error("input or output failed: {0}")]
     Io(#[from] std::io::Error),
 }
 

@@ -8,10 +8,11 @@ use std::{
 };
 
 use mio::{Events, Interest, Poll, Token, net::TcpStream};
+use test_client::websocket::{self, Violation};
 
 use crate::{
     error::{LoadError, Result},
-    wire::{self, Target},
+    target::Target,
 };
 
 /// Nanoseconds since the event loop was created.
@@ -46,7 +47,7 @@ pub struct Outbox {
 
 impl Outbox {
     pub fn text(&mut self, link: usize, payload: &[u8]) {
-        self.frame(link, wire::TEXT, payload);
+        self.frame(link, websocket::TEXT, payload);
     }
 
     fn frame(&mut self, link: usize, opcode: u8, payload: &[u8]) {
@@ -56,7 +57,7 @@ impl Outbox {
         self.mask ^= self.mask >> 17;
         self.mask ^= self.mask << 5;
         let mask = self.mask.to_ne_bytes();
-        wire::write_frame(self.queue(link), opcode, payload, mask);
+        websocket::write_frame(self.queue(link), websocket::LAST | opcode, payload, Some(mask));
     }
 
     fn queue(&mut self, link: usize) -> &mut Vec<u8> {
@@ -160,7 +161,7 @@ impl EventLoop {
     /// Sends a close frame; [`ConnectionEvents::closed`] follows when the server has answered it.
     pub fn close(&mut self, link: usize) {
         if self.connections[link].stage == ConnectionStage::Open {
-            self.outbox.frame(link, wire::CLOSE, &1000_u16.to_be_bytes());
+            self.outbox.frame(link, websocket::CLOSE, &1000_u16.to_be_bytes());
         }
     }
 
@@ -309,7 +310,7 @@ impl EventLoop {
             self.next_keep_alive = id + 1;
             let silent = !std::mem::take(&mut self.connections[id].wrote);
             if silent && self.connections[id].stage == ConnectionStage::Open {
-                self.outbox.frame(id, wire::PING, &[]);
+                self.outbox.frame(id, websocket::PING, &[]);
             }
         }
     }
@@ -374,7 +375,7 @@ impl FrameDispatch<'_> {
     ) -> Result<usize> {
         let mut used = 0;
         if link.stage == ConnectionStage::Upgrading {
-            let Some(len) = wire::read_upgrade(bytes)? else {
+            let Some(len) = websocket::read_upgrade(bytes)? else {
                 return Ok(0);
             };
             used = len;
@@ -382,7 +383,7 @@ impl FrameDispatch<'_> {
             handler.opened(self.id, self.now, self.outbox)?;
         }
         while self.close_reason.is_none() {
-            let Some(frame) = wire::read_frame(&bytes[used..])? else {
+            let Some(frame) = websocket::read_frame(&bytes[used..])? else {
                 break;
             };
             used += frame.taken;
@@ -394,22 +395,22 @@ impl FrameDispatch<'_> {
     fn frame(
         &mut self,
         link: &mut ClientConnection,
-        frame: &wire::Frame<'_>,
+        frame: &websocket::Frame<'_>,
         handler: &mut impl ConnectionEvents,
     ) -> Result<()> {
         match frame.opcode {
-            wire::TEXT if frame.last => handler.text(self.id, frame.payload, self.now, self.outbox)?,
-            wire::TEXT | wire::CONTINUATION => {
+            websocket::TEXT if frame.last => handler.text(self.id, frame.payload, self.now, self.outbox)?,
+            websocket::TEXT | websocket::CONTINUATION => {
                 link.fragments.extend_from_slice(frame.payload);
                 if frame.last {
                     let whole = std::mem::take(&mut link.fragments);
                     handler.text(self.id, &whole, self.now, self.outbox)?;
                 }
             }
-            wire::PING => self.outbox.frame(self.id, wire::PONG, frame.payload),
-            wire::PONG => {}
-            wire::CLOSE => self.close_reason = Some(close_reason(frame.payload)),
-            other => return Err(LoadError::Framing(format!("a frame with opcode {other}"))),
+            websocket::PING => self.outbox.frame(self.id, websocket::PONG, frame.payload),
+            websocket::PONG => {}
+            websocket::CLOSE => self.close_reason = Some(close_reason(frame.payload)),
+            other => return Err(Violation::Framing(format!("a frame with opcode {other}")).into()),
         }
         Ok(())
     }

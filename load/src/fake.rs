@@ -9,6 +9,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use test_client::websocket::{CLOSE, FrameReader, LAST, TEXT, upgraded_head, write_frame};
 
 /// The defect to produce, at the message with this number (counted over all recipients).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,19 +82,19 @@ fn serve(mut stream: TcpStream, world: &Mutex<FakeBroker>) -> Option<()> {
         stream.read_exact(&mut byte).ok()?;
         head.push(byte[0]);
     }
-    let upgraded = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: mcp\r\n\r\n";
-    stream.write_all(upgraded.as_bytes()).ok()?;
+    stream.write_all(upgraded_head().as_bytes()).ok()?;
+    let mut frames = FrameReader::new(stream.try_clone().ok()?);
     let mut client = Client {
         push: (0, false),
         name: String::new(),
     };
-    while let Some((opcode, payload)) = read_frame(&mut stream) {
+    while let Ok(Some(frame)) = frames.next_frame() {
+        let payload = frame.unmasked();
         let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
-        match opcode {
-            1 => client.text(&serde_json::from_slice(&payload).unwrap(), &mut stream, &mut world),
-            8 => {
-                write_frame(&mut stream, 8, &payload);
+        match frame.opcode {
+            TEXT => client.text(&serde_json::from_slice(&payload).unwrap(), &mut stream, &mut world),
+            CLOSE => {
+                write(&mut stream, CLOSE, &payload);
                 break;
             }
             _ => {}
@@ -209,49 +210,13 @@ impl FakeBroker {
     }
 }
 
-fn read_frame(stream: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
-    let mut head = [0; 2];
-    stream.read_exact(&mut head).ok()?;
-    assert_eq!((head[0] & 0xf0, head[1] & 0x80), (0x80, 0x80), "whole and masked");
-    let mut wide = [0; 8];
-    let bytes = match head[1] & 0x7f {
-        126 => 2,
-        127 => 8,
-        len => {
-            wide[7] = len;
-            0
-        }
-    };
-    stream.read_exact(&mut wide[8 - bytes..]).ok()?;
-    let mut mask = [0; 4];
-    stream.read_exact(&mut mask).ok()?;
-    let mut payload = vec![0; u64::from_be_bytes(wide) as usize];
-    stream.read_exact(&mut payload).ok()?;
-    payload
-        .iter_mut()
-        .zip(mask.iter().cycle())
-        .for_each(|(byte, key)| *byte ^= key);
-    Some((head[0] & 0x0f, payload))
-}
-
 fn write_text(stream: &mut TcpStream, text: &str) {
-    write_frame(stream, 1, text.as_bytes());
+    write(stream, TEXT, text.as_bytes());
 }
 
-fn write_frame(stream: &mut TcpStream, opcode: u8, payload: &[u8]) {
-    let mut frame = vec![0x80 | opcode];
-    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
-        (Ok(len), _) if len < 126 => frame.push(len),
-        (_, Ok(len)) => {
-            frame.push(126);
-            frame.extend_from_slice(&len.to_be_bytes());
-        }
-        _ => {
-            frame.push(127);
-            frame.extend_from_slice(&(payload.len() as u64).to_be_bytes());
-        }
-    }
-    frame.extend_from_slice(payload);
+fn write(stream: &mut TcpStream, opcode: u8, payload: &[u8]) {
+    let mut frame = Vec::new();
+    write_frame(&mut frame, LAST | opcode, payload, None);
     // The reader notices that the client has disconnected.
     drop(stream.write_all(&frame));
 }

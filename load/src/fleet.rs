@@ -4,13 +4,14 @@
 use std::{collections::VecDeque, time::Duration};
 
 use serde_json::{Value, json};
+use test_client::mcp;
 
 use crate::{
     error::{LoadError, Result},
     event_loop::{ConnectionEvents, EventLoop, Nanos, Outbox, nanos},
     messages::{self, Acknowledgement},
     report::Latencies,
-    wire::Target,
+    target::Target,
 };
 
 /// A run ends with an error after this long without progress.
@@ -79,12 +80,8 @@ impl ClientSpec {
                 json!({"dev.mcp-broker/push": {"window": push.window, "ack": ack}})
             },
         );
-        let params = json!({
-            "protocolVersion": "2025-11-25",
-            "capabilities": {"experimental": experimental},
-            "clientInfo": {"name": "mcp-broker-load", "version": env!("CARGO_PKG_VERSION")},
-        });
-        json!({"jsonrpc": "2.0", "id": INITIALIZE, "method": "initialize", "params": params}).to_string()
+        let params = mcp::hello("mcp-broker-load", mcp::LEGACY, &json!({"experimental": experimental}));
+        mcp::request(&json!(INITIALIZE), "initialize", &params).to_string()
     }
 
     fn register(&self, name: &str) -> String {

@@ -9,14 +9,13 @@ mod event_loop;
 mod fake;
 mod fleet;
 mod flood;
-mod http;
 mod messages;
 mod plan;
 mod process;
 mod relay;
 mod report;
+mod target;
 mod tracker;
-mod wire;
 mod workloads;
 
 use std::{process::ExitCode, time::Duration};
@@ -26,7 +25,7 @@ use clap::{Args, Parser, Subcommand};
 use error::{LoadError, Result};
 use process::Servers;
 use report::Report;
-use wire::Target;
+use target::Target;
 use workloads::{
     Lenses, RunContext, broadcast, desk, direct, front, gateway, growth, idle, latency, neighbours, offline, storm,
 };

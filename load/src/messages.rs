@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
+use test_client::mcp;
 
 use crate::{
     error::{LoadError, Result},
@@ -17,9 +18,6 @@ use crate::{
 
 /// The protocol of all messages; its schema describes their payload.
 pub const PROTOCOL: &str = "load";
-
-/// The version of MCP that needs no handshake.
-pub const MODERN: &str = "2026-07-28";
 
 const PUSH_METHOD: &str = "notifications/dev.mcp-broker/message";
 /// The number of the first message. All numbers have the same width, so that a template can be overwritten; 9 billion
@@ -44,11 +42,7 @@ pub fn fresh_tag() -> String {
 
 /// What every request of 2026-07-28 says in `_meta`.
 pub fn modern_meta() -> Value {
-    json!({
-        "io.modelcontextprotocol/protocolVersion": MODERN,
-        "io.modelcontextprotocol/clientInfo": {"name": "mcp-broker-load", "version": env!("CARGO_PKG_VERSION")},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    })
+    mcp::meta("mcp-broker-load", &json!({}))
 }
 
 /// One `tools/call`.
@@ -348,7 +342,7 @@ pub fn read_reply(frame: &[u8]) -> Option<Reply> {
 /// The structured content of a tool result, or the result itself where it has none.
 pub fn structured(frame: &[u8]) -> Result<Value> {
     let mut frame: Value =
-        serde_json::from_slice(frame).map_err(|e| LoadError::Framing(format!("an answer is no JSON: {e}")))?;
+        serde_json::from_slice(frame).map_err(|e| LoadError::refused(format!("JSON: {e}"), frame))?;
     let mut result = frame["result"].take();
     Ok(match result["structuredContent"].take() {
         Value::Null => result,

@@ -2,6 +2,8 @@
 
 use std::{fs, time::Duration};
 
+use test_client::process::{cpu_time, memory_kib};
+
 use crate::error::{LoadError, Result};
 
 /// The memory of a process, in KiB.
@@ -67,15 +69,8 @@ impl ServerProcess {
     /// Processor time of all threads since the process began, in steps of a clock tick (mostly 10 ms).
     pub fn cpu(self) -> Result<Option<Duration>> {
         let Some(pid) = self.pid else { return Ok(None) };
-        let stat = read(pid, "stat")?;
-        // The name in parentheses may hold blanks and parentheses; user and system time are the 12th and 13th fields
-        // after it.
-        let times = stat
-            .rfind(')')
-            .map(|end| stat[end + 1..].split_whitespace().skip(11).take(2));
-        let ticks: Option<u64> = times.and_then(|t| t.map(|n| n.parse::<u64>().ok()).sum());
-        let ticks = ticks.ok_or_else(|| unreadable(pid, "stat has an unknown form"))?;
-        Ok(Some(Duration::from_nanos(ticks * (1_000_000_000 / ticks_per_second()))))
+        let time = cpu_time(pid).map_err(|e| unreadable(pid, &e.to_string()))?;
+        Ok(Some(time))
     }
 
     /// How often the threads of the process gave up the processor to wait, and so were woken.
@@ -114,12 +109,8 @@ impl ServerProcess {
 
     pub fn resident_kib(self) -> Result<Option<u64>> {
         let Some(pid) = self.pid else { return Ok(None) };
-        let status = read(pid, "status")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line
-            .and_then(|rest| rest.split_whitespace().next())
-            .and_then(|n| n.parse().ok());
-        kib.map(Some).ok_or_else(|| unreadable(pid, "status has no VmRSS"))
+        let kib = memory_kib(pid, "VmRSS").map_err(|e| unreadable(pid, &e.to_string()))?;
+        Ok(Some(kib))
     }
 
     /// The memory of the process and who shares it.
@@ -168,16 +159,6 @@ fn unreadable(pid: u32, reason: &str) -> LoadError {
         pid,
         reason: reason.into(),
     }
-}
-
-#[cfg(target_os = "linux")]
-fn ticks_per_second() -> u64 {
-    rustix::param::clock_ticks_per_second()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn ticks_per_second() -> u64 {
-    100
 }
 
 /// Processor time of this process.

@@ -1,20 +1,14 @@
 //! Runs the load tool against a real broker and checks its reports.
 
-use std::{
-    io::{BufRead, BufReader},
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    sync::mpsc,
-    thread,
-    time::Duration,
-};
+use std::process::{Command, Output};
 
 use serde_json::Value;
+use test_client::process::{RunningServer, program};
 
 const ADMIN_KEY: &str = "only-for-the-tests-of-the-load-tool";
 
 struct Broker {
-    process: Child,
+    server: RunningServer,
     url: String,
 }
 
@@ -23,32 +17,10 @@ impl Broker {
         Self::with(&[])
     }
 
-    /// Starts a broker on a free port and waits until it prints its address.
     fn with(settings: &[&str]) -> Self {
-        let mut process = Command::new(broker_path())
-            .args(["serve", "--port", "0"])
-            .args(settings)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let (told, url) = mpsc::channel();
-        // Reads the log to its end: a full pipe would block the broker.
-        thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if let Some(at) = line.find("ws://") {
-                    let end = |c: char| c.is_whitespace() || c == '"' || c == '\u{1b}';
-                    drop(told.send(line[at..].split(end).next().unwrap_or_default().to_owned()));
-                }
-            }
-        });
-        let url = url.recv_timeout(Duration::from_secs(20));
-        let broker = Self {
-            process,
-            url: url.clone().unwrap_or_default(),
-        };
-        url.expect("the broker prints its address");
-        broker
+        let server = RunningServer::broker(settings);
+        let url = format!("ws://{}/ws", server.address);
+        Self { server, url }
     }
 
     fn tool(&self, line: &str) -> Command {
@@ -96,20 +68,6 @@ fn measure(tool: &mut Command) -> Value {
     report
 }
 
-/// The broker's binary. Cargo puts it beside the load tool.
-fn broker_path() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_mcp-broker-load")).with_file_name("mcp-broker");
-    assert!(path.exists(), "{} does not exist: run `cargo build`", path.display());
-    path
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        drop(self.process.kill());
-        drop(self.process.wait());
-    }
-}
-
 #[test]
 fn messages_arrive_once_in_order_and_unchanged() {
     let broker = Broker::start();
@@ -151,7 +109,7 @@ fn idle_connections_are_counted() {
 #[test]
 fn the_pid_of_the_broker_adds_its_costs_to_the_report() {
     let broker = Broker::start();
-    let report = broker.measure(&format!("idle --connections 20 --pid {}", broker.process.id()));
+    let report = broker.measure(&format!("idle --connections 20 --pid {}", broker.server.id()));
     assert!(report["server_resident_kib"].as_u64() > Some(0), "{report}");
 }
 
@@ -198,41 +156,18 @@ fn neighbours_reports_a_row_for_each_flood() {
     }
 }
 
-/// An MCP server over HTTP, ended when dropped.
-struct Echo(Child, String);
-
-impl Echo {
-    fn start() -> Self {
-        let mut echo = Command::new(env!("CARGO_BIN_EXE_mcp-broker-load"));
-        let mut echo = echo
-            .args(["echo", "--http", "127.0.0.1:0"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut url = String::new();
-        BufReader::new(echo.stdout.take().unwrap()).read_line(&mut url).unwrap();
-        Self(echo, url.trim().to_owned())
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn gateway_reports_each_figure_of_each_row_and_of_other_gateways() {
-    let echo = Echo::start();
+    let this = env!("CARGO_BIN_EXE_mcp-broker-load");
+    let echo = RunningServer::peer(this.as_ref(), &["echo", "--http", "127.0.0.1:0"]).unwrap();
     let mut tool = tool("gateway --calls 20 --rounds 2 --backends 3 --size 400");
-    tool.arg("--binary").arg(broker_path());
-    let program = env!("CARGO_BIN_EXE_mcp-broker-load");
-    tool.arg("--peer").arg(format!("stdio:program=\"{program}\" echo"));
+    tool.arg("--binary").arg(program("mcp-broker"));
+    tool.arg("--peer").arg(format!("stdio:program=\"{this}\" echo"));
     tool.arg("--peer")
-        .arg(format!("run:relay=\"{program}\" relay \"{program}\" echo"));
-    tool.arg("--peer").arg(format!("http-http:server={}", echo.1));
+        .arg(format!("run:relay=\"{this}\" relay \"{this}\" echo"));
+    tool.arg("--peer")
+        .arg(format!("http-http:server={}", echo.announced.trim()));
     let report = measure(&mut tool);
     assert_eq!(
         (&report["wrong_answers"], &report["changed_lists"]),
@@ -269,7 +204,7 @@ fn gateway_reports_each_figure_of_each_row_and_of_other_gateways() {
 #[test]
 fn the_rows_of_gateway_can_be_chosen() {
     let mut tool = tool("gateway --rows large,flight --calls 10 --rounds 1");
-    let report = measure(tool.arg("--binary").arg(broker_path()));
+    let report = measure(tool.arg("--binary").arg(program("mcp-broker")));
     let rows = report["rows"].as_array().unwrap();
     let found: Vec<_> = rows.iter().filter_map(|row| row["row"].as_str()).collect();
     assert_eq!(found, ["large", "large", "flight", "flight"]);

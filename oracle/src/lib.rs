@@ -7,7 +7,4 @@
 //! - `http-bench`: measures the broker beside these two.
 
 pub mod args;
-pub mod http;
-pub mod mcp;
-pub mod process;
 pub mod sdk;

@@ -7,8 +7,10 @@ use std::{
     time::Duration,
 };
 
+use test_client::websocket::{LAST, TEXT, read_upgrade};
+
 use super::{FloodState, SWITCH_DELAY_MAX};
-use crate::wire::{self, Target};
+use crate::target::Target;
 
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
 /// Bytes that are written at once.
@@ -48,13 +50,13 @@ fn begin(target: &Target, len: usize) -> io::Result<(TcpStream, usize)> {
     socket.write_all(target.upgrade.as_bytes())?;
     let mut answer = Vec::new();
     let mut chunk = [0; 1024];
-    while wire::read_upgrade(&answer).map_err(io::Error::other)?.is_none() {
+    while read_upgrade(&answer)?.is_none() {
         match socket.read(&mut chunk)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             len => answer.extend_from_slice(&chunk[..len]),
         }
     }
-    let mut head = vec![0x80 | wire::TEXT, 0xff];
+    let mut head = vec![LAST | TEXT, 0xff];
     head.extend_from_slice(&(len as u64).to_be_bytes());
     head.extend_from_slice(&[0; 4]);
     socket.write_all(&head)?;

@@ -4,6 +4,7 @@
 //! Everything runs in a folder of its own with a broker of its own; the options for the address of a broker do not apply.
 
 use std::{
+    cell::RefCell,
     io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
@@ -13,7 +14,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use ureq::Agent;
+use test_client::http::{Connection, Request};
 
 use super::own_broker::{OwnBroker, SocketWay};
 use crate::{
@@ -55,24 +56,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A broker with a rubberduck port, and a client of its REST.
 struct Broker {
     process: OwnBroker,
-    url: String,
     port: SocketAddr,
-    http: Agent,
+    http: RefCell<Connection>,
 }
 
 impl Broker {
     fn start(binary: &Path) -> Result<Self> {
-        let broker = OwnBroker::start(binary, "desk", "", &["--rubberduck-port", "0"])?;
-        // Ignores proxies of the environment.
-        let http = Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .proxy(None)
-            .build();
+        let broker = OwnBroker::start(binary, "", &["--rubberduck-port", "0"])?;
         Ok(Self {
-            url: format!("http://{}/api/v1", broker.address),
+            http: RefCell::new(Connection::open(broker.address, PATIENCE)?),
             port: broker.address_after("rubberduck programs are served at ")?,
             process: broker,
-            http: http.new_agent(),
         })
     }
 
@@ -84,21 +78,24 @@ impl Broker {
     }
 
     fn get(&self, path: &str) -> Result<Value> {
-        let failed = |error: ureq::Error| LoadError::refused(path, error.to_string().as_bytes());
-        let mut answer = self.http.get(format!("{}/{path}", self.url)).call().map_err(failed)?;
-        answer
-            .body_mut()
-            .with_config()
-            .limit(64 * 1024 * 1024)
-            .read_json()
-            .map_err(failed)
+        self.ask("GET", path, &Value::Null)
     }
 
     fn answer(&self, id: &str, text: &str) -> Result<()> {
         let path = format!("questions/{id}/answer");
-        let failed = |error: ureq::Error| LoadError::refused(&*path, error.to_string().as_bytes());
-        let request = self.http.post(format!("{}/{path}", self.url)).header("x-human", "mara");
-        request.send_json(json!({"text": text})).map_err(failed).map(drop)
+        self.ask("POST", &path, &json!({"text": text})).map(drop)
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
+        let mut request = Request::with_json(method, &format!("/api/v1/{path}"), body);
+        if method == "POST" {
+            request.add("X-Human", "mara");
+        }
+        let answer = self.http.borrow_mut().request(&request)?;
+        match answer.status {
+            200 => Ok(serde_json::from_str(&answer.body).unwrap_or_default()),
+            _ => Err(LoadError::refused(path, answer.body.as_bytes())),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! Everything runs in folders of its own with a broker of its own; the options for the address of a broker do not apply.
 
 use std::{
-    env, fs,
+    fs,
     io::{BufRead, BufReader, Read, Write},
     os::unix::{
         fs::DirBuilderExt,
@@ -17,6 +17,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use test_client::folder::Folder;
 
 use super::{
     RunContext, micros_per,
@@ -59,14 +60,14 @@ const SETTLING: Duration = Duration::from_secs(60);
 
 /// A user with folders, and so a broker, of its own. Both end with it.
 struct User<'a> {
-    folder: PathBuf,
+    folder: Folder,
     binary: &'a Path,
 }
 
 impl<'a> User<'a> {
     fn new(binary: &'a Path) -> Result<Self> {
-        let folder = env::temp_dir().join(format!("mb-load-{}", std::process::id()));
-        for folder in [&folder, &folder.join("run"), &folder.join("state")] {
+        let folder = Folder::of_broker()?;
+        for folder in [folder.join("run"), folder.join("state")] {
             fs::DirBuilder::new().mode(0o700).create(folder)?;
         }
         Ok(Self { folder, binary })
@@ -74,7 +75,7 @@ impl<'a> User<'a> {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(self.binary);
-        command.args(words).env_clear().env("HOME", &self.folder);
+        command.args(words).env_clear().env("HOME", &*self.folder);
         command.env("XDG_RUNTIME_DIR", self.folder.join("run"));
         command.env("XDG_STATE_HOME", self.folder.join("state"));
         command
@@ -131,7 +132,6 @@ impl<'a> User<'a> {
 impl Drop for User<'_> {
     fn drop(&mut self) {
         self.stop_broker();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -28,7 +28,7 @@ use crate::{
     messages::{self, ExpectedContent, Template},
     process::{self, Servers},
     report::{Report, float, rate},
-    wire::Target,
+    target::Target,
 };
 
 /// What lenses have to do with the messages of a run.

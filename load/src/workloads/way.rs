@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 
 use serde_json::{Value, json};
+use test_client::mcp::{LEGACY, hello};
 
 use crate::{
     error::{LoadError, Result},
@@ -49,15 +50,7 @@ pub fn answers(id: u64, message: &[u8]) -> Result<bool> {
     }
 }
 
-/// The params of `initialize`.
-pub fn hello(client: &str) -> Value {
-    json!({
-        "protocolVersion": "2025-11-25", "capabilities": {},
-        "clientInfo": {"name": client, "version": env!("CARGO_PKG_VERSION")},
-    })
-}
-
-/// What follows it.
+/// What follows `initialize`.
 pub const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
 
 /// A way to the broker: lines of JSON in both directions.
@@ -83,7 +76,7 @@ impl<W: Write, R: Read> Way<W, R> {
     /// Begins a session of MCP.
     pub fn initialize(&mut self, client: &str) -> Result<()> {
         self.last_id += 1;
-        self.request(self.last_id, "initialize", &hello(client))?;
+        self.request(self.last_id, "initialize", &hello(client, LEGACY, &json!({})))?;
         self.send(INITIALIZED)
     }
 

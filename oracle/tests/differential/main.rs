@@ -10,19 +10,16 @@ mod requests;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
 use known_differences::matches_pattern;
-use mcp_broker_oracle::{
-    process::ServerProcess,
-    sdk::{SdkServer, SessionMode},
-};
+use mcp_broker_oracle::sdk::{SdkServer, SessionMode};
 use mutations::Mutation;
 use peer::Peer;
 use random::Random;
 use requests::Draft;
+use test_client::process::RunningServer;
 
 const COMBINED_CASES: usize = 1000;
 const EDITED_CASES: usize = 1000;
@@ -41,7 +38,7 @@ type Answers = (String, String);
 struct Pair {
     ours: Peer,
     sdk: Peer,
-    broker: Option<ServerProcess>,
+    broker: Option<RunningServer>,
     _running: SdkServer,
 }
 
@@ -49,9 +46,7 @@ impl Pair {
     fn start() -> Self {
         // `ORACLE_OURS` is the address of a broker that already runs.
         let given = std::env::var("ORACLE_OURS").ok();
-        let broker = given
-            .is_none()
-            .then(|| ServerProcess::broker(&broker_path(), &["--log-level=warn"]).unwrap());
+        let broker = given.is_none().then(|| RunningServer::broker(&["--log-level=warn"]));
         let address = match (&given, &broker) {
             (Some(address), _) => address.parse().expect("ORACLE_OURS is an address"),
             (None, broker) => broker.as_ref().expect("started unless ORACLE_OURS is set").address,
@@ -102,18 +97,6 @@ impl Drop for Pair {
             assert!(!log.contains("panicked"), "the broker panicked:\n{log}");
         }
     }
-}
-
-/// The broker's binary, which Cargo puts beside the folder of this test's binary.
-fn broker_path() -> PathBuf {
-    let here = std::env::current_exe().unwrap();
-    let path = here.ancestors().nth(2).unwrap().join("mcp-broker");
-    assert!(
-        path.exists(),
-        "{} is not there: cargo build --bin mcp-broker",
-        path.display()
-    );
-    path
 }
 
 /// A request and the mutations that are applied to it.

@@ -5,19 +5,16 @@ use std::{
     fmt::Write as _,
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
-    time::Duration,
 };
 
-use mcp_broker_oracle::{
+use serde_json::{Value, json};
+use test_client::{
     http::{self, Head, Request},
     mcp,
+    wait::WAIT_TIMEOUT,
 };
-use serde_json::{Value, json};
 
 use crate::requests::{Draft, ORIGIN, SESSION};
-
-/// The time limit of an answer. Answers take far less.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One of the two servers.
 pub struct Peer {
@@ -58,7 +55,7 @@ impl Peer {
     pub fn exchange(&self, request: &Request) -> Answer {
         let mut socket = TcpStream::connect(self.address).unwrap();
         socket.set_nodelay(true).unwrap();
-        socket.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
+        socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         // A server may refuse a request after its head and close before it has read the body.
         let _ = socket.write_all(&request.encode(self.address));
         let mut bytes = Vec::new();
@@ -193,9 +190,10 @@ fn stream_summary(request: &Request, body: &[u8], whole: bool) -> Option<String>
     if request.method == "GET" {
         return Some("stream".to_owned());
     }
-    let text = String::from_utf8_lossy(body);
-    for event in http::events(&text) {
-        let message: Value = serde_json::from_str(&event).unwrap_or(Value::Null);
+    let mut events = Vec::new();
+    http::take_events(&mut body.to_vec(), |event| events.push(event.data));
+    for data in events.iter().filter(|data| !data.is_empty()) {
+        let message: Value = serde_json::from_str(data).unwrap_or(Value::Null);
         match message["method"].as_str() {
             Some(method @ "notifications/subscriptions/acknowledged") => return Some(format!("stream of {method}")),
             Some(_) => {}

@@ -1,11 +1,11 @@
 //! The valid requests, which `mutations` then changes.
 
-use mcp_broker_oracle::{
+use mcp_broker_oracle::sdk::{PROMPT, READ_RESOURCE, SUBSCRIBED_RESOURCE};
+use serde_json::{Value, json};
+use test_client::{
     http::Request,
     mcp::{self, LEGACY, MODERN},
-    sdk::{PROMPT, READ_RESOURCE, SUBSCRIBED_RESOURCE},
 };
-use serde_json::{Value, json};
 
 /// Placeholder for the id of a session that is opened for the request.
 pub const SESSION: &str = "{session}";
@@ -55,7 +55,7 @@ pub fn all() -> Vec<(String, Draft)> {
     }
     for method in ["GET", "DELETE"] {
         let headers = [("Accept", "text/event-stream"), ("MCP-Protocol-Version", MODERN)];
-        let request = Request::new(method, &headers, "");
+        let request = Request::new(method, "/mcp", &headers, "");
         all.push((format!("modern {method}"), Draft { request, session: None }));
     }
     for version in [

@@ -80,7 +80,7 @@ impl<'a, W: Write, R: Read> Flight<'a, W, R> {
 }
 
 pub fn run(bench: &Bench<'_>) -> Result<Findings> {
-    let broker = Backends::default().echo("echo", 0)?.behind(bench, "flight")?;
+    let broker = Backends::default().echo("echo", 0)?.behind(bench)?;
     let (mut echo, mut client) = (echo()?, broker.client()?);
     let size = bench.context.size;
     let mut direct = Flight::new(&mut echo.way, "echo", size);

@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
+use serde_json::json;
+use test_client::{http::Connection, mcp};
+
 use crate::{
     error::{LoadError, Result},
-    http::HttpConnection,
-    messages::MODERN,
     workloads::{
         own_broker::CLIENT,
-        way::{Exchange, INITIALIZED, answers, hello},
+        way::{Exchange, INITIALIZED, answers},
     },
 };
 
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A client of one endpoint.
 pub struct HttpWay {
-    connection: HttpConnection,
+    connection: Connection,
     /// The request up to its length.
     head: String,
     out: Vec<u8>,
@@ -31,7 +32,7 @@ impl HttpWay {
     /// A client of 2026-07-28, whose requests have this method and, for a call, this tool.
     pub fn modern(address: SocketAddr, path: &str, method: &str, tool: Option<&str>) -> Result<Self> {
         let mut way = Self::open(address, path)?;
-        way.add("MCP-Protocol-Version", MODERN);
+        way.add("MCP-Protocol-Version", mcp::MODERN);
         way.add("Mcp-Method", method);
         if let Some(tool) = tool {
             way.add("Mcp-Name", tool);
@@ -53,12 +54,13 @@ impl HttpWay {
             .next()
             .ok_or_else(|| invalid("the name has no address".to_owned()))?;
         let mut way = Self::open(address, path)?;
-        let request = serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(CLIENT)});
+        let hello = mcp::hello(CLIENT, mcp::LEGACY, &json!({}));
+        let request = mcp::request(&json!(1), "initialize", &hello);
         way.write(request.to_string().as_bytes());
         let answer = way.connection.ask(&way.out)?;
-        let session = answer.header("mcp-session-id").map(str::to_owned);
+        let session = answer.head.header("mcp-session-id").map(str::to_owned);
         find_answer(1, answer.body)?;
-        way.add("MCP-Protocol-Version", "2025-11-25");
+        way.add("MCP-Protocol-Version", mcp::LEGACY);
         if let Some(session) = session {
             way.add("Mcp-Session-Id", &session);
         }
@@ -69,7 +71,7 @@ impl HttpWay {
 
     fn open(address: SocketAddr, path: &str) -> Result<Self> {
         Ok(Self {
-            connection: HttpConnection::open(address, PATIENCE)?,
+            connection: Connection::open(address, PATIENCE)?,
             head: format!(
                 "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
                  Accept: application/json, text/event-stream\r\n"
@@ -86,7 +88,7 @@ impl HttpWay {
     /// Sends a request.
     pub fn send(&mut self, request: &[u8]) -> Result<()> {
         self.write(request);
-        self.connection.send(&self.out)
+        Ok(self.connection.send(&self.out)?)
     }
 
     /// Waits for the answer to the request with this id, which was sent.
@@ -127,14 +129,14 @@ fn find_answer(id: u64, body: &[u8]) -> Result<&[u8]> {
 
 /// Asks for a plain page on a connection that stays open.
 pub struct PlainWay {
-    connection: HttpConnection,
+    connection: Connection,
     request: String,
 }
 
 impl PlainWay {
     pub fn open(address: SocketAddr, path: &str) -> Result<Self> {
         Ok(Self {
-            connection: HttpConnection::open(address, PATIENCE)?,
+            connection: Connection::open(address, PATIENCE)?,
             request: format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"),
         })
     }
@@ -142,9 +144,9 @@ impl PlainWay {
     /// The page.
     pub fn get(&mut self) -> Result<&[u8]> {
         let answer = self.connection.ask(self.request.as_bytes())?;
-        match answer.status() {
+        match answer.head.status {
             200 => Ok(answer.body),
-            _ => Err(LoadError::refused("a page", answer.head.as_bytes())),
+            _ => Err(LoadError::refused("a page", answer.head.text().as_bytes())),
         }
     }
 }

@@ -25,7 +25,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Findings> {
     for at in 0..GOOD {
         backends = backends.echo(&format!("good{at}"), 0)?;
     }
-    let broker = backends.behind(bench, "hung")?;
+    let broker = backends.behind(bench)?;
     // From here on it reads nothing.
     let mut first = broker.client()?;
     first.send(&lines(&Template::call("hung__hang", &json!({}), false), 1))?;

@@ -38,8 +38,8 @@ pub fn run(bench: &Bench<'_>) -> Result<Findings> {
     for at in 0..count {
         backends = backends.echo(&format!("b{at}"), 0)?;
     }
-    let without = Backends::default().behind(bench, "idle-0")?;
-    let with = backends.behind(bench, "idle")?;
+    let without = Backends::default().behind(bench)?;
+    let with = backends.behind(bench)?;
     let seconds = bench.context.seconds;
     // Periodic work ends once nothing has happened for a while.
     thread::sleep(2 * seconds);

@@ -41,7 +41,7 @@ fn list(bench: &Bench<'_>, part: &str, count: usize) -> Result<Findings> {
     for at in 0..count {
         backends = backends.echo(&format!("b{at}"), TOOLS / count - TOOLS_OF_ECHO)?;
     }
-    let broker = backends.behind(bench, "list")?;
+    let broker = backends.behind(bench)?;
     let address = broker.address;
     let mut way = HttpWay::modern(address, "/mcp", "tools/list", None)?;
     let mut request = Template::new("tools/list", &json!({"_meta": modern_meta()}));

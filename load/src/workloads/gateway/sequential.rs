@@ -8,7 +8,7 @@ use super::{
     http_tool::HttpTool,
     lanes::{Lane, take_turns},
     peers,
-    setup::{Backends, HttpEcho, Template, echo, echo_calls},
+    setup::{Backends, Template, echo, echo_calls, http_echo},
 };
 use crate::{error::Result, report::float, workloads::way::Exchange};
 
@@ -48,7 +48,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Findings> {
 
 /// `mcp-broker connect` beside the backend itself.
 pub fn stdio(bench: &Bench<'_>) -> Result<Findings> {
-    let broker = Backends::default().echo("echo", 0)?.behind(bench, "stdio")?;
+    let broker = Backends::default().echo("echo", 0)?.behind(bench)?;
     let size = bench.context.size;
     let through = echo_calls(broker.front()?, "echo__echo", size);
     let ways = Ways {
@@ -62,8 +62,8 @@ pub fn stdio(bench: &Bench<'_>) -> Result<Findings> {
 
 /// HTTP to a backend over HTTP, beside the backend itself.
 pub fn http_to_http(bench: &Bench<'_>) -> Result<Findings> {
-    let (echo, size) = (HttpEcho::start()?, bench.context.size);
-    let broker = Backends::default().at("echo", echo.address).behind(bench, "http")?;
+    let (echo, size) = (http_echo()?, bench.context.size);
+    let broker = Backends::default().at("echo", echo.address).behind(bench)?;
     let through = HttpTool::echo(broker.address, "/mcp/echo", size).calls()?;
     let ways = Ways {
         row: Row::HttpHttp,
@@ -76,7 +76,7 @@ pub fn http_to_http(bench: &Bench<'_>) -> Result<Findings> {
 
 /// HTTP to a backend on stdio, beside one of the broker's own tools over HTTP and the backend itself.
 pub fn http_to_stdio(bench: &Bench<'_>) -> Result<Findings> {
-    let broker = Backends::default().echo("echo", 0)?.behind(bench, "http-stdio")?;
+    let broker = Backends::default().echo("echo", 0)?.behind(bench)?;
     let (process, size) = (broker.process()?, bench.context.size);
     let of_backend = || HttpTool::echo(broker.address, "/mcp/echo", size);
     let cpu_goal = Goal::AtMost(20.0);
@@ -104,7 +104,7 @@ pub fn http_to_stdio(bench: &Bench<'_>) -> Result<Findings> {
 
 /// Results of 1 MB over the local socket, beside the backend itself.
 pub fn large(bench: &Bench<'_>) -> Result<Findings> {
-    let broker = Backends::default().echo("echo", 0)?.behind(bench, "large")?;
+    let broker = Backends::default().echo("echo", 0)?.behind(bench)?;
     let mut direct = Lane::new(large_calls(echo()?, "big"));
     let mut through = Lane::new(large_calls(broker.client()?, "echo__big")).on(broker.process()?);
     let calls = (bench.options.calls / LARGE_PART).max(2);

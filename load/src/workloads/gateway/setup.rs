@@ -4,15 +4,15 @@ use std::{
     env,
     fmt::Write as _,
     fs,
-    io::{BufRead, BufReader},
     net::SocketAddr,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use memchr::memmem;
 use serde_json::{Value, json};
+use test_client::process::RunningServer;
 
 use super::{Bench, http_way::PlainWay, lanes::Call};
 use crate::{
@@ -39,39 +39,10 @@ pub fn echo() -> Result<Program> {
     Program::start(&mut echo_command()?, CLIENT)
 }
 
-/// An echo over HTTP. It ends when dropped.
-pub struct HttpEcho {
-    process: Child,
-    pub address: SocketAddr,
-}
-
-impl HttpEcho {
-    pub fn start() -> Result<Self> {
-        let mut command = echo_command()?;
-        let mut process = command.args(["--http", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn()?;
-        let mut line = String::new();
-        let output = process.stdout.take().unwrap_or_else(|| unreachable!());
-        let read = BufReader::new(output).read_line(&mut line);
-        let mut echo = Self {
-            process,
-            address: SocketAddr::from(([0; 4], 0)),
-        };
-        read?;
-        let address = line
-            .trim()
-            .strip_prefix("http://")
-            .and_then(|rest| rest.strip_suffix("/mcp"));
-        let address = address.and_then(|address| address.parse().ok());
-        echo.address = address.ok_or_else(|| LoadError::refused("the start of an echo", line.as_bytes()))?;
-        Ok(echo)
-    }
-}
-
-impl Drop for HttpEcho {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// An echo over HTTP.
+pub fn http_echo() -> Result<RunningServer> {
+    let echo = ["echo", "--http", "127.0.0.1:0"];
+    Ok(RunningServer::peer(&env::current_exe()?, &echo)?)
 }
 
 /// The tables of a configuration file.
@@ -110,8 +81,8 @@ impl Backends {
     }
 
     /// A broker before them, once they all run.
-    pub fn behind(&self, bench: &Bench<'_>, name: &str) -> Result<OwnBroker> {
-        let broker = OwnBroker::start(&bench.options.binary, name, &self.0, &[])?;
+    pub fn behind(&self, bench: &Bench<'_>) -> Result<OwnBroker> {
+        let broker = OwnBroker::start(&bench.options.binary, &self.0, &[])?;
         let expected = self.0.matches("[backends.").count();
         let until = Instant::now() + PATIENCE;
         let mut page = PlainWay::open(broker.address, "/api/v1/backends")?;

@@ -2,13 +2,12 @@
 
 use std::{fmt, io, path::Path};
 
-use mcp_broker_oracle::{http::Request, process::ServerProcess};
 use serde_json::{Value, json};
+use test_client::{http::Request, process::RunningServer};
 
 use super::{
-    client::Client,
     report::{era_name, median, ratio},
-    rounds::{Bench, Era, runtime},
+    rounds::{Bench, Era},
 };
 
 const ADMIN_KEY: &str = "only-for-what-is-measured-on-this-machine";
@@ -31,7 +30,7 @@ pub fn compare(ours: &Path, bench: &Bench, rounds: usize) -> io::Result<Comparis
     let admin_key = format!("--admin-key={ADMIN_KEY}");
     let usual = ["--workers=1", "--log-level=warn"];
     let on = ["--enable-auth", &admin_key];
-    let start = |more: &[&str]| ServerProcess::broker(ours, &[&usual, more].concat());
+    let start = |more: &[&str]| RunningServer::broker_of(ours, &[&usual, more].concat());
     let servers = [
         start(&[])?,
         start(&on)?,
@@ -57,14 +56,11 @@ pub fn compare(ours: &Path, bench: &Bench, rounds: usize) -> io::Result<Comparis
 }
 
 /// Creates a project with this rate limit and returns its key.
-fn make_key(server: &ServerProcess, rate_limit: u32) -> io::Result<String> {
+fn make_key(server: &RunningServer, rate_limit: u32) -> io::Result<String> {
     let project = json!({"project_id": "measured", "name": "measured", "config": {"rate_limit": rate_limit}});
-    let mut request = Request::new("POST", &[("Content-Type", "application/json")], project.to_string());
-    "/api/v1/projects".clone_into(&mut request.target);
-    let made = runtime()?.block_on(async {
-        let mut client = Client::connect(server.address, &[("X-API-Key", ADMIN_KEY)]).await?;
-        client.ask(&request, 201).await
-    })?;
+    let mut request = Request::with_json("POST", "/api/v1/projects", &project);
+    request.add("X-API-Key", ADMIN_KEY);
+    let made = request.ask(server.address)?.json();
     let key = made["api_keys"][0]["api_key"].as_str();
     key.map(str::to_owned)
         .ok_or_else(|| io::Error::other("no key was made"))

@@ -2,11 +2,11 @@
 
 use std::{io, net::SocketAddr};
 
-use mcp_broker_oracle::{
+use serde_json::{Value, json};
+use test_client::{
     http::{self, Request},
     mcp,
 };
-use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -70,13 +70,7 @@ impl Client {
         let wrong = || io::Error::other(format!("no result: {}", String::from_utf8_lossy(&self.bytes)));
         let (head, _) = http::end(&self.bytes).ok_or_else(wrong)?;
         let (body, _) = http::body(head, &self.bytes);
-        let text = String::from_utf8(body).map_err(|_| wrong())?;
-        let message = if text.starts_with('{') {
-            text
-        } else {
-            http::events(&text).last().ok_or_else(wrong)?
-        };
-        let mut message: Value = serde_json::from_str(&message)?;
+        let mut message = http::message(&body);
         let result = message["result"].take();
         if !result.is_object() || result["isError"] == true {
             return Err(wrong());
@@ -134,17 +128,6 @@ impl Client {
     async fn send(&mut self, request: &Request) -> io::Result<()> {
         let request = self.encode(request);
         self.exchange(&request, 200).await
-    }
-
-    /// Sends a request that is not MCP and returns its JSON answer.
-    ///
-    /// # Errors
-    /// When the status of the answer is not `wanted`.
-    pub async fn ask(&mut self, request: &Request, wanted: u16) -> io::Result<Value> {
-        let request = self.encode(request);
-        self.exchange(&request, wanted).await?;
-        let (head, _) = http::end(&self.bytes).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(serde_json::from_slice(&http::body(head, &self.bytes).0)?)
     }
 
     /// Opens a session and returns its id.

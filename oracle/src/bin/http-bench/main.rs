@@ -7,9 +7,10 @@ mod rounds;
 
 use std::{io, path::PathBuf, time::Duration};
 
-use mcp_broker_oracle::{args::Args, process::ServerProcess};
+use mcp_broker_oracle::args::Args;
 use report::Report;
 use rounds::{Bench, Era};
+use test_client::process::{RunningServer, program};
 
 const USAGE: &str = "\
 Measures the broker over HTTP, one worker each: processor time per tools/call against the official SDK's server, with
@@ -54,11 +55,10 @@ fn main() -> io::Result<()> {
         return Ok(());
     }
 
-    let beside = |name| std::env::current_exe().map(|here| here.with_file_name(name));
     let workers = ["--workers=1"];
-    let ours = ServerProcess::broker(&ours, &["--workers=1", "--log-level=warn"])?;
-    let sdk = ServerProcess::peer(&beside("mcp-broker-oracle")?, &workers)?;
-    let bare = ServerProcess::peer(&beside("bare-actix")?, &workers)?;
+    let ours = RunningServer::broker_of(&ours, &["--workers=1", "--log-level=warn"])?;
+    let sdk = RunningServer::peer(&program("mcp-broker-oracle"), &workers)?;
+    let bare = RunningServer::peer(&program("bare-actix"), &workers)?;
 
     let mut report = Report::default();
     for round in 0..rounds {

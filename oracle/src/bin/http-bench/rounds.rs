@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcp_broker_oracle::process::ServerProcess;
+use test_client::process::{RunningServer, cpu_time};
 use tokio::{runtime, task::LocalSet};
 
 use super::client::Client;
@@ -48,7 +48,7 @@ impl Bench {
     ///
     /// # Errors
     /// When a connection fails or a call is refused.
-    pub fn load(&self, server: &ServerProcess, name: &str, era: Era, headers: &[(&str, &str)]) -> io::Result<Load> {
+    pub fn load(&self, server: &RunningServer, name: &str, era: Era, headers: &[(&str, &str)]) -> io::Result<Load> {
         let local = LocalSet::new();
         local.block_on(&runtime()?, async {
             let mut clients = Vec::with_capacity(self.connections);
@@ -73,9 +73,9 @@ impl Bench {
                 })
                 .collect();
             tokio::time::sleep(self.warm_up).await;
-            let before = (Instant::now(), calls.get(), server.cpu_time()?);
+            let before = (Instant::now(), calls.get(), cpu_time(server.id())?);
             tokio::time::sleep(self.time).await;
-            let after = (Instant::now(), calls.get(), server.cpu_time()?);
+            let after = (Instant::now(), calls.get(), cpu_time(server.id())?);
             for task in tasks {
                 if task.is_finished() {
                     return Err(task.await.unwrap_or_else(io::Error::other));
@@ -94,7 +94,7 @@ impl Bench {
     ///
     /// # Errors
     /// When the connection fails or a call is refused.
-    pub fn latency(&self, server: &ServerProcess, name: &str, era: Era) -> io::Result<Latency> {
+    pub fn latency(&self, server: &RunningServer, name: &str, era: Era) -> io::Result<Latency> {
         runtime()?.block_on(async {
             let mut client = Client::connect(server.address, &[]).await?;
             let request = client.prepare(name, era).await?;
@@ -117,6 +117,6 @@ impl Bench {
     }
 }
 
-pub fn runtime() -> io::Result<runtime::Runtime> {
+fn runtime() -> io::Result<runtime::Runtime> {
     runtime::Builder::new_current_thread().enable_all().build()
 }

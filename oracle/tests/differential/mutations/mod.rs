@@ -195,8 +195,8 @@ fn named(draft: &mut Draft, name: &str) -> bool {
 
 fn with_modern_meta(draft: &mut Draft) -> bool {
     let meta = serde_json::json!({
-        mcp_broker_oracle::mcp::PROTOCOL_VERSION: mcp_broker_oracle::mcp::MODERN,
-        mcp_broker_oracle::mcp::CLIENT_CAPABILITIES: {},
+        test_client::mcp::PROTOCOL_VERSION: test_client::mcp::MODERN,
+        test_client::mcp::CLIENT_CAPABILITIES: {},
     });
     set(draft, "/params/_meta", meta)
 }
@@ -275,7 +275,9 @@ fn names(draft: &mut Draft, to: fn(&str) -> String) -> bool {
 }
 
 fn header(draft: &Draft, name: &str) -> Option<Vec<u8>> {
-    draft.request.header(name).map(<[u8]>::to_vec)
+    let mut headers = draft.request.headers.iter();
+    let (_, value) = headers.find(|(it, _)| it.eq_ignore_ascii_case(name))?;
+    Some(value.clone())
 }
 
 fn repeated(draft: &mut Draft, name: &str) -> bool {
