@@ -4,7 +4,6 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     io,
-    mem::MaybeUninit,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -24,6 +23,7 @@ use api::{
     budget::ByteBudget,
     mcp::{AnswerInProgress, HandedOver},
 };
+use common::hang_up::has_ended;
 
 /// A socket that records its state in a [`SocketState`].
 pub struct Socket {
@@ -272,15 +272,6 @@ impl AsyncRead for Socket {
 }
 
 impl Socket {
-    /// Whether the peer has closed the connection, also when nothing has read that yet.
-    fn is_closed_by_peer(&self) -> bool {
-        let mut byte = [MaybeUninit::uninit()];
-        match SockRef::from(&self.io).peek(&mut byte) {
-            Ok(len) => len == 0,
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-        }
-    }
-
     /// The inbound budget has waiters: reads at most [`UNRESERVED_LEN_MAX`] bytes at once, so that a handler can pause
     /// reading before HTTP has buffered the rest.
     fn poll_read_small(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -302,7 +293,7 @@ impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let unflushed = self.state.unflushed_receives.take();
         // The kernel would take the answer, and its messages would count as delivered.
-        if !unflushed.is_empty() && self.is_closed_by_peer() {
+        if !unflushed.is_empty() && has_ended(&self.io) {
             self.state.peer_closed.set(true);
             unflushed.iter().for_each(HandedOver::release);
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));

@@ -70,10 +70,8 @@ pub trait Wire {
     /// Called after the peer was polled, which may have changed its session.
     fn observe(&mut self, _peer: &Peer) {}
 
-    /// Whether a peer that ended its output has gone, so that it reads no answers.
-    fn is_gone(_stream: &Self::Stream) -> bool {
-        true
-    }
+    /// Whether the peer has closed the connection, so that it reads no answers, also when nothing has read that yet.
+    fn is_gone(stream: &Self::Stream) -> bool;
 
     /// Whether all output has to be written before the connection may end, however long the peer takes to read it.
     fn writes_all(&self) -> bool {

@@ -7,6 +7,7 @@ use crate::transport::{
     closing::Closing,
     wire::{Decode, Wire, WireEvent},
 };
+use common::hang_up::has_ended;
 
 /// The WebSocket of one client.
 pub struct WebSocketWire;
@@ -16,6 +17,10 @@ impl Wire for WebSocketWire {
     type Decoder = Decoder;
 
     const HAS_CONTROL_FRAMES: bool = true;
+
+    fn is_gone(stream: &TcpStream) -> bool {
+        has_ended(stream)
+    }
 
     fn ping() -> Vec<u8> {
         frame::ping()
