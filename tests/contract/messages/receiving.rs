@@ -328,6 +328,8 @@ fn calls_under_one_request_id_are_bounded_too() {
     // A cancellation ends all of them: those that wait for their acknowledgements, and those whose messages are still
     // being stored.
     alice.wire.cancels(&id);
+    // Bob may be served by another worker, before the cancellation.
+    alice.syncs();
     let last = alice.begins_call("send_message", &waits("last"));
     bob.reads_until("last");
     assert_eq!(alice.finishes_call("send_message", &last)["status"], "acknowledged");
