@@ -166,7 +166,7 @@ fn content(caller: &ToolCaller, uri: &str) -> Option<Vec<u8>> {
                 after,
             };
             let page = caller.project().list_sessions(&query);
-            Some(sessions::known_page(&caller.project(), &page, false))
+            Some(sessions::known_page(caller.project(), &page, false))
         }
         PROTOCOLS => {
             let query = DiscoverQuery {
@@ -175,10 +175,10 @@ fn content(caller: &ToolCaller, uri: &str) -> Option<Vec<u8>> {
                 ..DiscoverQuery::default()
             };
             let page = caller.project().discover_protocols(&query).ok()?;
-            Some(protocols::page(&caller.project(), &page, false))
+            Some(protocols::page(caller.project(), &page, false))
         }
-        BACKENDS if cursor.is_none() && backends::any(&caller.project()) => {
-            serde_json::to_vec(&backends::list(&caller.project(), caller.may_administer())).ok()
+        BACKENDS if cursor.is_none() && backends::any(caller.project()) => {
+            serde_json::to_vec(&backends::list(caller.project(), caller.may_administer())).ok()
         }
         _ => read_one(caller, uri).map(|value| value.to_string().into()),
     }
@@ -202,7 +202,7 @@ pub fn required_scope(uri: &str) -> Scope {
 }
 
 fn read_backend(caller: &ToolCaller, name: &str, part: BackendPart) -> Option<Value> {
-    let project = &caller.project();
+    let project = caller.project();
     let shown = match part {
         BackendPart::Itself => {
             let backend = backends::find(project, name).ok()?;
@@ -220,7 +220,7 @@ fn read_one(caller: &ToolCaller, uri: &str) -> Option<Value> {
     if let Some(rest) = uri.strip_prefix("broker://protocols/") {
         let (name, version) = rest.split_once('/')?;
         let protocol = caller.project().protocol(name, version).ok()?;
-        return serde_json::to_value(protocols::protocol_view(&caller.project(), &protocol.record, true)).ok();
+        return serde_json::to_value(protocols::protocol_view(caller.project(), &protocol.record, true)).ok();
     }
     let member = caller.known_session(inbox_session_id(uri)?)?;
     Some(inbox_json(caller, &member))

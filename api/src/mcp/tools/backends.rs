@@ -47,8 +47,8 @@ fn list_backends(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo)
     let name = arguments.text("name")?;
     arguments.finish()?;
     let found = match &name {
-        Some(name) => vec![backends::summary(&caller.project(), name)?],
-        None => backends::summaries(&caller.project()),
+        Some(name) => vec![backends::summary(caller.project(), name)?],
+        None => backends::summaries(caller.project()),
     };
     Ok(Called::Answered(json!({"backends": found}).into()))
 }
@@ -76,9 +76,9 @@ fn restart_backend(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyT
         .service
         .admin
         .command_backend(&context.identity, &name, command, || {
-            backends::command(&caller.project(), &name, command)
+            backends::command(caller.project(), &name, command)
         })?;
-    Ok(Called::Answered(backends::summary(&caller.project(), &name)?.into()))
+    Ok(Called::Answered(backends::summary(caller.project(), &name)?.into()))
 }
 
 /// `add_backend`. Its list of arguments leaves out most keys: each is paid for in tokens.
@@ -113,7 +113,7 @@ fn add_backend(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo) -
             added_backends::add(project, &added, table).await
         });
         change.await?;
-        let added = backends::summary(&caller.project(), &name);
+        let added = backends::summary(caller.project(), &name);
         Ok(added.map_err(|_| BrokerError::unavailable())?.into())
     }))
 }

@@ -77,7 +77,7 @@ fn list_dead_letters(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &Repl
         let room = caller.reservation().budget();
         let page = caller.project().dead_letters(query, &*room).await?;
         let write_message = |out: &mut Vec<u8>, letter: &DeadLetter| letter.message.write(out, letter.deliveries);
-        let text = dead_letters::page(&caller.project(), &page, |_| true, write_message);
+        let text = dead_letters::page(caller.project(), &page, |_| true, write_message);
         Ok(ToolResult::from(text))
     }))
 }
@@ -129,6 +129,6 @@ fn redrive_dead_letters(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &R
             None => None,
             Some(recipient) => Some(recipient.answer().await?.record.id),
         };
-        Ok(json!(redrive.run(&caller.project(), recipient).await?).into())
+        Ok(json!(redrive.run(caller.project(), recipient).await?).into())
     }))
 }

@@ -139,7 +139,7 @@ fn page_of(
         ..filter
     };
     Ok(Called::page(caller, async move |caller| {
-        let project = &caller.project();
+        let project = caller.project();
         let page = project
             .envelopes(&filter, direction, after, limit, with_payloads)
             .await?;

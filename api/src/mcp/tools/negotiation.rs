@@ -162,6 +162,6 @@ fn matrix_of(
         .map(|text| compatibility::parse_cursor(&text))
         .transpose()?;
     arguments.finish()?;
-    let page = compatibility::page(&caller.project(), ids, after);
+    let page = compatibility::page(caller.project(), ids, after);
     Called::once_known(page.map(|late| late.result.map(ToolResult::from)))
 }

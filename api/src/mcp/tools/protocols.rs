@@ -146,7 +146,7 @@ fn discover_protocols(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &Rep
     arguments.finish()?;
     Ok(Called::page(caller, async move |caller| {
         let page = caller.project().discover_protocols(&query)?;
-        Ok(ToolResult::from(protocols::page(&caller.project(), &page, with_schema)))
+        Ok(ToolResult::from(protocols::page(caller.project(), &page, with_schema)))
     }))
 }
 

@@ -289,7 +289,7 @@ fn get_message_status(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &Rep
         recipients.retain(|recipient| after.is_none_or(|after| recipient.session > after));
         let mut page = JsonPage::new("recipients");
         let last = page.push_all(&recipients, |recipient| {
-            let wakes = messages::wakes_json(&caller.project(), message, recipient);
+            let wakes = messages::wakes_json(caller.project(), message, recipient);
             let mut entry = recipient_json(recipient);
             if let Some(wakes) = wakes {
                 entry["wakes"] = wakes;

@@ -283,7 +283,7 @@ fn heartbeat(caller: &ToolCaller, arguments: Arguments<'_>, _: &ReplyTo) -> Resu
     let member = caller.session()?;
     member.touch(caller.project().settings().presence, actors::clock::now());
     let Some(refreshing) = caller.project().refresh_waiting_if_unknown(member) else {
-        return Ok(Called::Answered(alive(&caller.project(), member)));
+        return Ok(Called::Answered(alive(caller.project(), member)));
     };
     let (project, member) = (caller.project().clone(), Arc::clone(member));
     let answer = refreshing.map(move |()| Ok(Called::Answered(alive(&project, &member))));
@@ -393,7 +393,7 @@ fn list_sessions(caller: &ToolCaller, mut arguments: Arguments<'_>, _: &ReplyTo)
     let with_capabilities = arguments.optional::<bool>("include_capabilities")?.unwrap_or(false);
     arguments.finish()?;
     Ok(Called::page(caller, async move |caller| {
-        let page = sessions::list(&caller.project(), &query, with_capabilities).await;
+        let page = sessions::list(caller.project(), &query, with_capabilities).await;
         Ok(ToolResult::from(page))
     }))
 }

@@ -166,7 +166,7 @@ impl Wait {
             is_agent: false,
             via: Via::Elicitation,
         };
-        let project = &self.caller.project();
+        let project = self.caller.project();
         if let Err(error) = project.answer_question(question.id, &human, answer, None).await {
             tracing::debug!(project = %project.id(), %error, "an answer of a client was not taken");
         }

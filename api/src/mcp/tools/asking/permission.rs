@@ -108,7 +108,7 @@ fn permission_prompt(caller: &ToolCaller, mut arguments: Arguments<'_>, to: &Rep
                     .await?;
             }
             let mut result = ToolResult::of_form(decision(&question, end, &input), ResultForm::ExactText);
-            result.notices = PendingNotices::of(&wait.caller.project(), &member, [&question]);
+            result.notices = PendingNotices::of(wait.caller.project(), &member, [&question]);
             Ok(result)
         })
         .into())

@@ -186,7 +186,7 @@ impl Wait {
     /// The message about the end of a question, which an answer hands over that tells it.
     pub fn notices_of(&self, question: &Arc<Question>) -> Option<PendingNotices> {
         let member = self.caller.session.as_ref()?;
-        PendingNotices::of(&self.caller.project(), member, [question])
+        PendingNotices::of(self.caller.project(), member, [question])
     }
 
     fn outcome(&self, question: &Arc<Question>, humans: Humans) -> Value {
@@ -203,7 +203,7 @@ impl Wait {
     /// The questions of the session that are open or unread, once one has ended or the time is over.
     pub async fn answers_of_all(&self) -> Result<ToolResult, BrokerError> {
         let member = Arc::clone(self.caller.session()?);
-        let project = &self.caller.project();
+        let project = self.caller.project();
         let left = || self.longest.saturating_sub(self.started.elapsed());
         let mut watches: Vec<QuestionWatch<'_>> = Vec::new();
         loop {
@@ -267,6 +267,6 @@ fn answers_page(
     result.notices = caller
         .session
         .as_ref()
-        .and_then(|member| PendingNotices::of(&caller.project(), member, shown));
+        .and_then(|member| PendingNotices::of(caller.project(), member, shown));
     result
 }
