@@ -153,18 +153,17 @@ fn named_route(
         let awaited = is_kept.then(|| name.to_owned());
         return Some(route(offered.backend_of(target)?, &target.original, awaited));
     }
-    // A backend of which it is not known what it offers may have it.
-    let is_unknown = |backend: &&Arc<BackendShared>| backend.view().lists.is_none();
-    let mut unknown = offered.backends.iter().filter(is_unknown);
-    let backend = if let Some(at) = only {
-        offered.backends.get(at).filter(is_unknown)?
+    // A backend of which it was not known what it offers, when these names were made, may have it.
+    let at = if let Some(at) = only {
+        at
     } else {
         let naming = &context.project.gateway()?.settings().naming;
-        unknown.find(|backend| {
+        offered.backends.iter().enumerate().position(|(at, backend)| {
             let rest = name.strip_prefix(backend.name.as_str()).unwrap_or_default();
-            naming.separators().any(|separator| rest.starts_with(separator))
+            !offered.is_known(at) && naming.separators().any(|separator| rest.starts_with(separator))
         })?
     };
+    let backend = offered.backends.get(at).filter(|_| !offered.is_known(at))?;
     Some(route(backend, name, Some(name.to_owned())))
 }
 
