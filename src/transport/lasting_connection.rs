@@ -421,9 +421,10 @@ impl<W: Wire, G> LastingConnection<W, G> {
                     return Ok(());
                 }
             }
-            // The kernel would take the answer, and its messages would count as delivered.
+            // The kernel takes the answer all the same: its messages do not count as delivered. What the peer sent before it
+            // left is still read.
             if !self.marks.receives.is_empty() && W::is_gone(&self.io) {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+                self.marks.receives.drain(..).for_each(|mark| mark.receive.release());
             }
             match Pin::new(&mut self.io).poll_write(cx, &self.write_buffer[self.write_offset..]) {
                 Poll::Pending => {
