@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
 use crate::wait::eventually;
 
 /// A program of this workspace. Cargo puts it beside the running program, or above the folder of the running test.
@@ -173,6 +175,56 @@ impl RunningServer {
         eventually("its log is read", || self.log_reader.is_finished().then_some(()));
         status
     }
+}
+
+/// The living processes that were started with this variable, as `NAME=value`.
+pub fn with_variable(variable: &str) -> Vec<i32> {
+    let has_it = |pid: &i32| {
+        let variables = variables(*pid);
+        let mut variables = variables.split(|byte| *byte == 0);
+        variables.any(|found| found == variable.as_bytes()) && is_alive(*pid)
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(has_it).collect()
+}
+
+/// The variables of a process. For a moment while a process is executed, the kernel shows neither its variables nor its
+/// arguments: waits for them.
+fn variables(pid: i32) -> Vec<u8> {
+    let of = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    eventually("the process is executed", || {
+        let variables = of("environ");
+        let is_executed = !variables.is_empty() || !of("cmdline").is_empty();
+        // Threads of the kernel and zombies have no program.
+        let has_program = || fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+        (is_executed || !has_program()).then_some(variables)
+    })
+}
+
+/// Kills the processes whose home is this folder, and those that they start meanwhile: a front whose broker was killed
+/// starts another one.
+pub fn end_processes_of(home: &Path) {
+    let variable = format!("HOME={}", home.display());
+    eventually("the processes of the home end", || {
+        let pids = with_variable(&variable);
+        for pid in &pids {
+            kill(*pid, Signal::KILL);
+        }
+        pids.is_empty().then_some(())
+    });
+}
+
+/// Signals a process.
+pub fn kill(pid: i32, signal: Signal) {
+    let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
+}
+
+/// Whether a process exists and has not ended.
+pub fn is_alive(pid: i32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = state.rsplit(") ").next().unwrap_or_default();
+    test_kill_process(Pid::from_raw(pid).unwrap()).is_ok() && !state.starts_with('Z') && !state.is_empty()
 }
 
 /// Processor time that a process has used so far, in user space and in the kernel, in steps of a clock tick (mostly 10 ms).

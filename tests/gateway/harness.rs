@@ -11,6 +11,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use test_client::process;
 
 use super::{
     running::Running,
@@ -408,16 +409,9 @@ pub fn replace_file(file: &Path, text: &str) {
 /// The living processes with this marker in their environment.
 pub fn marked(marker: &str) -> Vec<u32> {
     let wanted = format!("{MARKER}={marker}");
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let mut found: Vec<u32> = processes
-        .filter_map(|process| {
-            let pid = process.file_name().to_str()?.parse().ok()?;
-            let environment = fs::read(process.path().join("environ")).ok()?;
-            let has_marker = environment
-                .split(|byte| *byte == 0)
-                .any(|entry| entry == wanted.as_bytes());
-            (has_marker && !is_zombie(pid)).then_some(pid)
-        })
+    let mut found: Vec<u32> = process::with_variable(&wanted)
+        .into_iter()
+        .map(i32::cast_unsigned)
         .collect();
     // Only the superuser reads the environment of a keeper.
     let keepers = found.iter().filter_map(|pid| parent_of(*pid)).filter(|pid| {
@@ -435,15 +429,9 @@ fn parent_of(pid: u32) -> Option<u32> {
     rest.split(' ').nth(1)?.parse().ok()
 }
 
-fn is_zombie(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'))
-}
-
 /// Whether a process is alive.
 pub fn is_alive(pid: u64) -> bool {
-    let pid = u32::try_from(pid).unwrap();
-    Path::new(&format!("/proc/{pid}")).exists() && !is_zombie(pid)
+    process::is_alive(pid.try_into().unwrap())
 }
 
 /// The broker with an environment of which backends see a part.

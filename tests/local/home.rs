@@ -7,10 +7,11 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
+use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 
-pub use test_client::process::Running;
+use test_client::process;
+pub use test_client::process::{Running, is_alive, kill};
 
 use crate::support::{Wire, eventually};
 
@@ -174,31 +175,18 @@ impl Home {
 
     /// The processes that live in these folders.
     fn processes(&self) -> Vec<i32> {
-        let own = format!("HOME={}", self.path.display());
-        let is_own = |pid: &i32| {
-            let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            let mut variables = variables.split(|byte| *byte == 0);
-            variables.any(|variable| variable == own.as_bytes()) && is_alive(*pid)
-        };
-        let entries = fs::read_dir("/proc").unwrap().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        pids.filter(is_own).collect()
+        process::with_variable(&format!("HOME={}", self.path.display()))
     }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        for pid in self.processes() {
-            kill(pid, Signal::KILL);
-            if !std::thread::panicking() {
-                eventually("the process is gone", || (!is_alive(pid)).then_some(()));
-            }
-        }
         if std::thread::panicking() {
             let log = fs::read_to_string(self.state().join("broker.log")).unwrap_or_default();
             eprintln!("--- the log of the broker:\n{log}---");
             eprintln!("--- the log of the fronts:\n{}---", self.connect_log());
         }
+        process::end_processes_of(&self.path);
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -230,16 +218,4 @@ pub fn is_root(check: &str) -> bool {
         eprintln!("not checked, because it needs root: {check}");
     }
     is_root
-}
-
-/// Signals a process.
-pub fn kill(pid: i32, signal: Signal) {
-    let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
-}
-
-/// Whether a process exists and has not ended.
-pub fn is_alive(pid: i32) -> bool {
-    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = state.rsplit(") ").next().unwrap_or_default();
-    test_kill_process(Pid::from_raw(pid).unwrap()).is_ok() && !state.starts_with('Z') && !state.is_empty()
 }

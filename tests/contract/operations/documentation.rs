@@ -13,7 +13,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use test_client::process::RunningServer;
+use test_client::process::{RunningServer, end_processes_of};
 
 use crate::support::{Agent, Broker, HttpAgent, Request};
 
@@ -392,8 +392,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.broker = None;
-        let script = "mcp-broker local stop --grace 1s; mcp-broker dev stop --all --grace 1s";
-        let _ = self.shell(script).output();
+        end_processes_of(&self.folder);
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
