@@ -38,6 +38,14 @@ pub fn broker_program() -> Command {
 /// A process that is killed when dropped.
 pub struct Running(pub Child);
 
+impl Running {
+    /// Ends the process as the manager of a service does (SIGTERM), and waits until it has ended.
+    pub fn terminate(&mut self) {
+        kill(self.0.id().cast_signed(), Signal::TERM);
+        eventually("the process ends", || self.0.try_wait().unwrap());
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();

@@ -170,7 +170,13 @@ fn report_yaps(broker: &Broker, options: &Options, report: &mut Report) -> Resul
         json!({"id": "1", "type": "register", "clientId": "load", "clientType": "cli", "timestamp": 0, "data": {}});
     console.write_all(format!("{register}\n").as_bytes())?;
     let mut lines = BufReader::new(console).lines();
-    lines.next().transpose()?;
+    // The broker waits a second whether a console registers again, and then shows the newest yaps.
+    broker.agent("first")?.call("yap", &json!({"message": "first"}))?;
+    for line in lines.by_ref() {
+        if line?.contains(r#""message":"first""#) {
+            break;
+        }
+    }
     let mut senders = Vec::new();
     for sender in 0..options.yapping {
         let mut agent = broker.agent(&format!("yapping-{sender}"))?;

@@ -86,6 +86,12 @@ impl OwnBroker {
     }
 }
 
+impl Drop for OwnBroker {
+    fn drop(&mut self) {
+        self.server.process.terminate();
+    }
+}
+
 fn socket(folder: &Path) -> PathBuf {
     folder.join("mcp-broker/broker.sock")
 }
@@ -112,6 +118,12 @@ impl Program {
 
     pub fn process(&self) -> Result<ServerProcess> {
         ServerProcess::new(Some(self.process.0.id()))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.process.terminate();
     }
 }
 
