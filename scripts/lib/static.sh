@@ -9,7 +9,8 @@ static_target() {
   esac
 }
 
-# build_static TARGET CARGO_ARGUMENTS...: builds the binary. The same sources give the same bytes in every folder.
+# build_static TARGET CARGO_ARGUMENTS...: builds the binary, with COMPILER_FLAGS in addition. The same sources give the same bytes in
+# every folder.
 build_static() {
   local target=$1 flags
   shift
@@ -20,5 +21,5 @@ build_static() {
   if [[ $target == aarch64-* && $(uname -m) != aarch64 ]]; then
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
   fi
-  RUSTFLAGS=$flags cargo build --profile dist --locked --target "$target" --bin mcp-broker "$@"
+  RUSTFLAGS="$flags ${COMPILER_FLAGS:-}" cargo build --profile dist --locked --target "$target" --bin mcp-broker "$@"
 }
