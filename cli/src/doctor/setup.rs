@@ -86,10 +86,7 @@ impl Setup {
     /// A setup with the defaults.
     #[cfg(test)]
     pub fn for_test() -> Self {
-        let matches = clap::Command::new("test")
-            .args(crate::access::broker_flags())
-            .get_matches_from(["test"]);
-        let access = BrokerAccess::read(&matches, &[]).unwrap();
+        let access = BrokerAccess::read(&crate::access::BrokerFlags::default(), &[]).unwrap();
         Self::read(None, Vec::new(), Vec::new(), access, false).unwrap()
     }
 }

@@ -8,10 +8,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::access::BrokerAccess;
+use crate::access::{BrokerAccess, BrokerFlags, EnvVars};
 use crate::connect::RemoteDial;
 use crate::error::CliError;
 use crate::mcp_client::{CallError, hello};
+use crate::usage_errors::redact_keys;
 use common::config::{API_KEY_ENV, nearest_name, one_line};
 use common::user_broker::{
     AttachError, Instance, LineClient, LocalPaths, RequestError, StartPolicy, attach, hello::Hello,
@@ -38,6 +39,19 @@ pub enum Target {
 }
 
 impl Target {
+    /// The broker that the flags name; without one that of the user.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] with one line for the user.
+    pub fn of(flags: &BrokerFlags, env: &EnvVars) -> Result<Self, CliError> {
+        let access = BrokerAccess::read(flags, env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
+        Ok(if access.url.is_default() {
+            Self::OfUser(access)
+        } else {
+            Self::Url(access)
+        })
+    }
+
     /// Says that it does not run, and what to do.
     pub fn not_running(&self) -> CliError {
         CliError::NotRunning(match self {
