@@ -79,7 +79,7 @@ impl Run for Demo {
         }
         let port = self.port.to_string();
         let settings: Vec<_> = SETTINGS.iter().copied().chain([("port", port.as_str())]).collect();
-        let broker = EmbeddedBroker::start_until_signal(call.broker, &settings).map_err(CliError::Failed)?;
+        let broker = EmbeddedBroker::start(call.broker, &settings, true).map_err(CliError::Failed)?;
         let address = broker.address;
         print(&format!(
             "A broker of its own runs until the end of the demo; Ctrl-C stops it earlier.\n\n\

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{findings::Finding, ports::health, setup::Setup};
 use crate::{
-    access::{BrokerAccess, BrokerUrl},
+    access::BrokerAccess,
     broker::Broker,
     embedded::EmbeddedBroker,
     mcp_client::{CallError, Era, HttpClient, McpClient, WebSocketClient},
@@ -78,11 +78,8 @@ fn own_trips(broker: &'static dyn Broker, url: &str) -> Vec<Finding> {
     let mut findings = vec![Finding::note(format!(
         "no broker runs at {url}: this check starts one of its own"
     ))];
-    let broker = EmbeddedBroker::start(broker, &[("port", "0")]);
-    let access = broker.as_ref().map_err(Clone::clone).and_then(|broker| {
-        let url = BrokerUrl::parse(&format!("http://{}", broker.address), "default")?;
-        Ok(BrokerAccess::without_key(url))
-    });
+    let broker = EmbeddedBroker::start(broker, &[("port", "0")], false);
+    let access = broker.as_ref().map_err(Clone::clone).and_then(EmbeddedBroker::access);
     match access {
         Ok(access) => findings.extend(trips(&access)),
         Err(reason) => findings.push(Finding::error(format!("a broker cannot start here: {reason}"))),

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use crate::{
-    access::{BrokerAccess, BrokerUrl},
+    access::{BrokerAccess, BrokerUrl, variable},
     broker::Broker,
     local_command::user_sources,
 };
@@ -78,9 +78,7 @@ impl Setup {
 
     /// A variable of the environment that is not empty.
     pub fn variable(&self, name: &str) -> Option<String> {
-        let found = self.env.iter().find(|(key, _)| key == name);
-        let value = found.map(|(_, value)| value.to_string_lossy().into_owned());
-        value.filter(|value| !value.is_empty())
+        variable(&self.env, name).map(|value| value.to_string_lossy().into_owned())
     }
 
     /// A setup with the defaults.

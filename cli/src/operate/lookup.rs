@@ -3,8 +3,8 @@
 use actors::clock::rfc3339_text;
 use serde::Deserialize;
 
-use super::lists::{Pages, parsed};
-use crate::client::{ApiRequest, Client, parameter, with_query};
+use super::lists::Pages;
+use crate::client::{Client, parameter, with_query};
 use crate::error::CliError;
 use crate::short::{is_prefix, milliseconds};
 
@@ -169,16 +169,9 @@ fn items(client: &Client, kind: Kind, prefix: &str) -> Result<Vec<Item>, CliErro
         struct Answer {
             calls: Vec<Item>,
         }
-        let answer: Answer = parsed(&client.send(&ApiRequest::get("/api/v1/gateway/calls"))?)?;
+        let answer: Answer = client.get("/api/v1/gateway/calls")?;
         return Ok(answer.calls);
     }
     let (path, member, page_len) = kind.list(prefix);
-    let mut pages = Pages::new(client, path, member, page_len, ITEMS_MAX);
-    let mut items = Vec::new();
-    while let Some(page) = pages.next_page()? {
-        for item in page {
-            items.push(parsed(item.get())?);
-        }
-    }
-    Ok(items)
+    Ok(Pages::new(client, path, member, page_len, ITEMS_MAX).all()?)
 }

@@ -43,7 +43,7 @@ use super::usage_errors::redact_keys;
 pub use events::{EventStream, Frame};
 use job::Context;
 pub use job::Job;
-pub use lists::{Pages, parsed};
+pub use lists::Pages;
 pub use message::progress as message_progress;
 pub use names::Names;
 pub use sessions::fields as session_fields;

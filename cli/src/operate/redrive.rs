@@ -9,10 +9,10 @@ use ureq::http::Method;
 
 use super::dead_letter::{Filters, PAGE_LEN_MAX};
 use super::job::{Context, Job};
-use super::lists::{Pages, parsed};
+use super::lists::Pages;
 use super::lookup::{Kind, whole_id, whole_path};
 use super::progress;
-use crate::client::ApiRequest;
+use crate::client::{ApiRequest, parsed};
 use crate::error::CliError;
 use crate::flags::id;
 use crate::output::{EXIT_CODES, json_value_line, print};

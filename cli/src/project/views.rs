@@ -76,8 +76,7 @@ pub fn projects(answer: &Projects) -> String {
 fn project(project: &Project) -> Table {
     let config = &project.config;
     let limits = config.limits.clone().unwrap_or_default();
-    let mut table = Table::without_headings();
-    for (name, value) in [
+    Table::of_facts([
         ("id", project.project_id.clone()),
         ("name", project.name.clone()),
         ("description", project.description.clone().unwrap_or_default()),
@@ -90,10 +89,7 @@ fn project(project: &Project) -> Table {
         ("max protocols", or_default(limits.max_protocols)),
         ("queue capacity", or_default(limits.queue_capacity)),
         ("rate limit", per_minute(limits.rate_limit)),
-    ] {
-        table.row([name, value.as_str()]);
-    }
-    table
+    ])
 }
 
 pub fn shown(answer: &ProjectInfo) -> String {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::access::{BrokerAccess, BrokerFlags, EnvVars};
 use crate::connect::RemoteDial;
 use crate::error::CliError;
-use crate::mcp_client::{CallError, hello};
+use crate::mcp_client::{CallError, CallResult, INVALID_PARAMS, hello};
 use crate::usage_errors::redact_keys;
 use common::config::{API_KEY_ENV, nearest_name, one_line};
 use common::user_broker::{
@@ -24,9 +24,6 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most pages of the list of tools.
 const PAGES_MAX: usize = 100;
-/// The code of JSON-RPC for params that are wrong.
-const INVALID_PARAMS: i64 = -32602;
-
 /// Which broker is called.
 #[derive(Debug, Clone)]
 pub enum Target {
@@ -111,15 +108,6 @@ pub struct Answer {
     pub is_error: bool,
     /// The object of the result, or its content if it has no object. Numbers keep their digits.
     pub value: Box<RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CallResult {
-    content: Option<Box<RawValue>>,
-    structured_content: Option<Box<RawValue>>,
-    #[serde(default)]
-    is_error: bool,
 }
 
 /// Adds what the list for agents leaves out: the broker's own tools can be called by name, with all of their arguments.

@@ -15,7 +15,7 @@ use actors::model::BackendsConfig;
 
 use super::servers_file::{self, Inputs};
 use crate::{
-    access::EnvVars,
+    access::{EnvVars, variable},
     broker::{Broker, FollowedBackends, GatewayOfClient, StandardStreams},
     error::CliError,
 };
@@ -157,8 +157,7 @@ impl Run {
 /// The first file that exists.
 fn found_file(env: &EnvVars) -> Result<PathBuf, String> {
     let folder = std::env::current_dir().map_err(|error| format!("the working directory is unknown: {error}"))?;
-    let home = env.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
-    let home = home.map(|(_, home)| Path::new(home).join(HOME_FILE));
+    let home = variable(env, "HOME").map(|home| Path::new(home).join(HOME_FILE));
     let mut files = FILES.iter().map(|name| folder.join(name)).chain(home.clone());
     files.find(|file| file.exists()).ok_or_else(|| {
         let mut line = format!(
