@@ -59,8 +59,7 @@ fn text(context: &Context, life: &MessageLife, has_more: bool) -> String {
     let names = Names::ask(&context.client);
     let mut text = context.output.table(&envelope(context, life, &names));
     if let Some(payload) = life.message.as_ref().and_then(|message| message.payload.as_ref()) {
-        let payload = serde_json::to_string_pretty(payload).unwrap_or_default();
-        let _ = writeln!(text, "\n{}", escaped_json(&payload));
+        let _ = writeln!(text, "\n{}", escaped_json(&format!("{payload:#}")));
     }
     let mut table = Table::new(&["AT", "RECIPIENT", "EVENT", "DETAIL"]);
     let mut events: Vec<(&str, &RecipientLife, &LifeChange)> = Vec::new();

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::lists::Pages;
 use crate::client::{Client, parameter, with_query};
 use crate::error::CliError;
-use crate::short::{is_prefix, milliseconds};
+use crate::short::{counted, first_of, is_prefix, milliseconds};
 
 /// Items that are searched, at most.
 const ITEMS_MAX: usize = 20_000;
@@ -147,15 +147,10 @@ pub fn whole_id(client: &Client, kind: Kind, text: &str) -> Result<String, CliEr
         [] => Ok(text.to_owned()),
         [id] => Ok(id.clone()),
         several => {
-            let shown = several.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
-            let more = match several.len().saturating_sub(SHOWN_MAX) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
+            let ids = counted(several.len() as u64, kind.noun());
+            let shown = first_of(several, SHOWN_MAX);
             Err(CliError::Failed(format!(
-                "{text} is the beginning of {} {}s: {shown}{more}; give more of the id",
-                several.len(),
-                kind.noun()
+                "{text} is the beginning of {ids}: {shown}; give more of the id"
             )))
         }
     }

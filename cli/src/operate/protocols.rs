@@ -135,8 +135,7 @@ fn details(context: &Context, protocol: &Protocol) -> String {
     ]);
     let mut text = context.output.table(&table);
     if let Some(schema) = &protocol.schema {
-        let schema = serde_json::to_string_pretty(schema).unwrap_or_default();
-        let _ = writeln!(text, "\n{}", escaped_json(&schema));
+        let _ = writeln!(text, "\n{}", escaped_json(&format!("{schema:#}")));
     }
     text
 }

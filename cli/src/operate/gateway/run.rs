@@ -18,6 +18,7 @@ use crate::{
     access::{EnvVars, variable},
     broker::{Broker, FollowedBackends, GatewayOfClient, StandardStreams},
     error::CliError,
+    short::counted,
 };
 use common::{
     config::{self, BackendDefaults, CONFIG_ENV, Config, DefaultValue, Flag, Sources, parse_backends},
@@ -103,12 +104,11 @@ impl Run {
         } = self.served(&file, inputs, env).map_err(CliError::Usage)?;
         let log = telemetry::init_non_blocking(&config, None, LineTime::Standard).map_err(cannot_start)?;
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-        let len = config.backends.values().map(Vec::len).sum::<usize>();
-        let backends = if len == 1 { "backend" } else { "backends" };
+        let backends = config.backends.values().map(Vec::len).sum::<usize>();
         for note in &notes {
             log.print_status(&config, "WARN", &format!("{}: {note}", file.display()));
         }
-        let line = format!("serving {len} {backends} of {}", file.display());
+        let line = format!("serving {} of {}", counted(backends as u64, "backend"), file.display());
         log.print_status(&config, "INFO", &line);
         let gateway = GatewayOfClient {
             followed: Some(FollowedBackends { file, read }),

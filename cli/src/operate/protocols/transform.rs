@@ -58,7 +58,6 @@ fn described(context: &Context, transformed: &TransformedPayload) -> String {
         ("made up", transformed.defaulted.join(", ")),
     ]);
     let mut text = context.output.table(&table);
-    let payload = serde_json::to_string_pretty(&transformed.payload).unwrap_or_default();
-    let _ = writeln!(text, "\n{}", escaped_json(&payload));
+    let _ = writeln!(text, "\n{}", escaped_json(&format!("{:#}", transformed.payload)));
     text
 }
