@@ -5,9 +5,7 @@ use std::fmt;
 use std::io::Read;
 use std::net::IpAddr;
 
-use clap::builder::ValueParser;
-use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches};
+use clap::{Arg, Args};
 use ureq::http::Uri;
 
 use super::contexts::{Context, Contexts, OWN};
@@ -17,107 +15,122 @@ use common::user_broker::{Instance, Living, LocalPaths};
 /// The broker's own admin key, which an operator on the same machine has in the environment.
 const ADMIN_KEY_ENV: &str = "MCP_BROKER_ADMIN_KEY";
 
-const URL_DEFAULT: &str = "http://127.0.0.1:8000";
+pub const URL_DEFAULT: &str = "http://127.0.0.1:8000";
 
 /// The source of [`URL_DEFAULT`].
 const DEFAULT: &str = "default";
 
-const HEADING: &str = "Broker";
+/// The source of what a context has.
+const CONTEXT: &str = "the context";
+
+/// The headings of flags that many commands have.
+pub const HEADING: &str = "Broker";
+pub const OUTPUT: &str = "Output";
 
 const KEY_ADVICE: &str = "\
 Prefer the variable or --key-file:
 other users of this machine see the flags of a process";
 
-/// The flags of every command that calls a broker.
-pub fn flags() -> [Arg; 6] {
-    let [url, context, key, key_file, insecure] = broker_flags();
-    let json = Arg::new("json")
-        .long("json")
-        .action(ArgAction::SetTrue)
-        .global(true)
-        .help_heading("Output")
-        .help("Print the answer of the broker as JSON; a list has one object per line");
-    [url, context, key, key_file, insecure, json]
+// The flags of every command that calls a broker and prints its answer. A doc comment would be the help of the command.
+#[derive(Debug, Clone, Args)]
+pub struct AskingFlags {
+    #[command(flatten)]
+    pub broker: BrokerFlags,
+    /// Print the answer of the broker as JSON; a list has one object per line.
+    #[arg(long, global = true, help_heading = OUTPUT)]
+    pub json: bool,
 }
 
-/// The first of these flags that the command line gives at this level.
-pub fn first_broker_flag(matches: &ArgMatches) -> Option<&'static str> {
-    let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
-    ["url", "context", "key", "key-file", "insecure", "json"]
-        .into_iter()
-        .find(is_given)
+impl AskingFlags {
+    /// The first of these flags that is given.
+    pub fn first_given(&self) -> Option<&'static str> {
+        let BrokerFlags {
+            url,
+            context,
+            key,
+            key_file,
+            insecure,
+        } = &self.broker;
+        let given = [
+            ("url", url.is_some()),
+            ("context", context.is_some()),
+            ("key", key.is_some()),
+            ("key-file", key_file.is_some()),
+            ("insecure", *insecure),
+            ("json", self.json),
+        ];
+        given.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
+    }
 }
 
-/// The flags that say which broker and which key.
-pub fn broker_flags() -> [Arg; 5] {
-    let arg = |name: &'static str, value: &'static str, help: String| {
-        Arg::new(name)
-            .long(name)
-            .value_name(value)
-            .value_parser(ValueParser::os_string())
-            .global(true)
-            .help_heading(HEADING)
-            .help(help)
-    };
-    let url = format!("Address of the broker\n[default: {URL_DEFAULT}] [env: {URL_ENV}]");
-    let key = format!("API key. {KEY_ADVICE}\n[env: {API_KEY_ENV}, else {ADMIN_KEY_ENV}]");
-    [
-        arg("url", "URL", url),
-        context_flag().global(true).help_heading(HEADING),
-        arg("key", "KEY", key),
-        arg(
-            "key-file",
-            "FILE",
-            "File that holds the API key and nothing else".to_owned(),
-        )
-        .conflicts_with("key"),
-        Arg::new("insecure")
-            .long("insecure")
-            .action(ArgAction::SetTrue)
-            .global(true)
-            .help_heading(HEADING)
-            .help("Send the key over http:// to another machine: the network can read it"),
-    ]
+// The flags that say which broker and which key.
+#[derive(Clone, Default, Args)]
+pub struct BrokerFlags {
+    #[arg(long, value_name = "URL", global = true, help_heading = HEADING,
+        help = url_help(&format!("the running broker of this user, else {URL_DEFAULT}")))]
+    pub url: Option<OsString>,
+    #[arg(long, value_name = "NAME", global = true, help_heading = HEADING, conflicts_with = "url", help = context_help())]
+    pub context: Option<String>,
+    #[arg(long, value_name = "KEY", global = true, help_heading = HEADING, help = key_help())]
+    key: Option<OsString>,
+    /// File that holds the API key and nothing else.
+    #[arg(long, value_name = "FILE", global = true, help_heading = HEADING, conflicts_with = "key")]
+    key_file: Option<OsString>,
+    /// Send the key over http:// to another machine: the network can read it.
+    #[arg(long, global = true, help_heading = HEADING)]
+    insecure: bool,
 }
 
-/// The flag that names a context.
-pub fn context_flag() -> Arg {
-    Arg::new("context")
-        .long("context")
-        .value_name("NAME")
-        .conflicts_with("url")
-        .help(format!(
-            "The broker of this context, with its key file and project; local is the broker of this user\n\
-             [default: the one of mcp-broker context use] [env: {CONTEXT_ENV}]"
-        ))
+fn url_help(default: &str) -> String {
+    format!("Address of the broker\n[default: {default}] [env: {URL_ENV}]")
 }
 
-/// These flags for a command that uses [`BrokerAccess::or_broker_of_user`].
-pub fn with_broker_of_user(flags: impl IntoIterator<Item = Arg>) -> impl Iterator<Item = Arg> {
-    let default = format!("the running broker of this user, else {URL_DEFAULT}");
-    with_url_help(
-        flags,
-        format!("Address of the broker\n[default: {default}] [env: {URL_ENV}]"),
-    )
+/// Gives `--url` another help, which says which broker is asked without it.
+pub fn with_default(default: &str) -> impl Fn(Arg) -> Arg {
+    with_url_help(url_help(default))
 }
 
-/// These flags with another help of `--url`.
-pub fn with_url_help(flags: impl IntoIterator<Item = Arg>, help: String) -> impl Iterator<Item = Arg> {
-    flags.into_iter().map(move |flag| {
+/// Gives `--url` another help.
+pub fn with_url_help(help: String) -> impl Fn(Arg) -> Arg {
+    move |flag| {
         if flag.get_id() == "url" {
             flag.help(help.clone())
         } else {
             flag
         }
-    })
+    }
 }
 
-/// Whether a flag, the environment or, where commands use it, the current context names a broker.
-///
-/// # Errors
-/// One line for the user: the contexts cannot be read, or there is no such context.
-pub fn names_broker(matches: &ArgMatches, env: &EnvVars, uses_current: bool) -> Result<bool, String> {
-    place(matches, env, uses_current).map(|place| !matches!(place, Place::Default))
+/// The help of `--context`.
+pub fn context_help() -> String {
+    format!(
+        "The broker of this context, with its key file and project; local is the broker of this user\n\
+         [default: the one of mcp-broker context use] [env: {CONTEXT_ENV}]"
+    )
+}
+
+fn key_help() -> String {
+    format!("API key. {KEY_ADVICE}\n[env: {API_KEY_ENV}, else {ADMIN_KEY_ENV}]")
+}
+
+/// Without the key.
+impl fmt::Debug for BrokerFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BrokerFlags")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BrokerFlags {
+    /// Whether a flag, the environment or, where commands use it, the current context names a broker.
+    ///
+    /// # Errors
+    /// One line for the user: the contexts cannot be read, or there is no such context.
+    pub fn name_broker(&self, env: &EnvVars, uses_current: bool) -> Result<bool, String> {
+        let place = place(self.url.as_deref(), self.context.as_deref(), env, uses_current);
+        place.map(|place| !matches!(place, Place::Default))
+    }
 }
 
 /// Where the address of a broker comes from.
@@ -128,21 +141,36 @@ pub enum Place {
     Default,
 }
 
-/// Finds the broker that a command is for: by a flag, by the environment, or else by the current context.
+impl Place {
+    /// The address, unless nothing names a broker.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub fn url(&self) -> Result<Option<BrokerUrl>, String> {
+        match self {
+            Self::Url(url, source) => BrokerUrl::parse(url, source).map(Some),
+            Self::Context(context) => BrokerUrl::parse(&context.url, CONTEXT).map(Some),
+            Self::Default => Ok(None),
+        }
+    }
+}
+
+/// Finds the broker that a command is for: by the flags `--url` and `--context`, by the environment, or else by the current
+/// context.
 ///
 /// # Errors
-/// Those of [`names_broker`].
-pub fn place(matches: &ArgMatches, env: &EnvVars, uses_current: bool) -> Result<Place, String> {
+/// Those of [`BrokerFlags::name_broker`].
+pub fn place(url: Option<&OsStr>, context: Option<&str>, env: &EnvVars, uses_current: bool) -> Result<Place, String> {
     let of_name = |contexts: &Contexts, name: &str| {
         if name == OWN {
             return Ok(Place::Default);
         }
         contexts.find(name).cloned().map(Place::Context)
     };
-    if let Some(url) = matches.get_one::<OsString>("url") {
+    if let Some(url) = url {
         return Ok(Place::Url(url.to_string_lossy().into_owned(), "--url"));
     }
-    if let Some(name) = matches.get_one::<String>("context") {
+    if let Some(name) = context {
         return of_name(&Contexts::read()?, name);
     }
     if let Some(url) = variable(env, URL_ENV) {
@@ -178,18 +206,21 @@ impl BrokerAccess {
     ///
     /// # Errors
     /// One line for the user: the URL or key is unusable, or the key would be sent in clear text to another machine.
-    pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<Self, String> {
-        let (url, context) = match place(matches, env, true)? {
-            Place::Url(url, source) => (BrokerUrl::parse(&url, source)?, Context::default()),
-            Place::Context(context) => (BrokerUrl::parse(&context.url, "the context")?, context),
-            Place::Default => (BrokerUrl::parse(URL_DEFAULT, DEFAULT)?, Context::default()),
+    pub fn read(flags: &BrokerFlags, env: &EnvVars) -> Result<Self, String> {
+        let place = place(flags.url.as_deref(), flags.context.as_deref(), env, true)?;
+        let url = place
+            .url()?
+            .map_or_else(|| BrokerUrl::parse(URL_DEFAULT, DEFAULT), Ok)?;
+        let context = match place {
+            Place::Context(context) => context,
+            Place::Url(..) | Place::Default => Context::default(),
         };
-        let is_given = matches.contains_id("key") || matches.contains_id("key-file");
+        let is_given = flags.key.is_some() || flags.key_file.is_some();
         let key = match &context.key_file {
-            Some(file) if !is_given => Some(read_key_file(file.as_os_str(), "the context")?),
-            _ => read_key(matches, env)?,
+            Some(file) if !is_given => Some(read_key_file(file.as_os_str(), CONTEXT)?),
+            _ => read_key(flags, env)?,
         };
-        let insecure = context.insecure || matches.get_flag("insecure");
+        let insecure = context.insecure || flags.insecure;
         if key.is_some() && url.is_cleartext_remote && !insecure {
             return Err(format!(
                 "url = {} ({}) is not allowed with a key: the network could read it; \
@@ -257,11 +288,11 @@ pub fn variable<'a>(env: &'a EnvVars, name: &str) -> Option<&'a OsStr> {
     found.filter(|value| !value.is_empty())
 }
 
-fn read_key(matches: &ArgMatches, env: &EnvVars) -> Result<Option<ClientKey>, String> {
-    if let Some(text) = matches.get_one::<OsString>("key") {
+fn read_key(flags: &BrokerFlags, env: &EnvVars) -> Result<Option<ClientKey>, String> {
+    if let Some(text) = &flags.key {
         return ClientKey::parse(text, "--key").map(Some);
     }
-    if let Some(path) = matches.get_one::<OsString>("key-file") {
+    if let Some(path) = &flags.key_file {
         return read_key_file(path, "--key-file").map(Some);
     }
     let named = [API_KEY_ENV, ADMIN_KEY_ENV]
@@ -300,7 +331,7 @@ impl ClientKey {
     fn parse(text: &OsStr, source: &'static str) -> Result<Self, String> {
         let text = text.to_str().unwrap_or("\u{0}").trim();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let key = if ["--key-file", "the context"].contains(&source) {
+            let key = if ["--key-file", CONTEXT].contains(&source) {
                 "key_file"
             } else {
                 "key"

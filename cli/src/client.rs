@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::http::{self, HeaderValue, Method, StatusCode, header};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
@@ -100,6 +101,20 @@ const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 /// The header that names the project, for a key that may act in several.
 pub const PROJECT_HEADER: &str = "x-project-id";
 
+/// Reads JSON of the broker.
+///
+/// # Errors
+/// Says where the answer is unexpected, without quoting it.
+pub fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, ClientError> {
+    serde_json::from_str(text).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        ClientError::new(format!(
+            "the answer of the broker has an unknown form (line {line}, column {column}); is it a broker of this \
+             version? see --url"
+        ))
+    })
+}
+
 /// Takes the key out of an error: a broker may quote what it received.
 fn redacted(mut error: ClientError, access: &BrokerAccess) -> ClientError {
     if let Some(key) = &access.key {
@@ -148,6 +163,14 @@ impl Client {
     /// What happened; a refusal has the code of the broker.
     pub fn send(&self, ask: &ApiRequest) -> Result<String, ClientError> {
         self.respond(ask).map(http::Response::into_body)
+    }
+
+    /// Asks for an object.
+    ///
+    /// # Errors
+    /// Those of [`Self::send`], or the answer has another form.
+    pub fn get<T: DeserializeOwned>(&self, path: impl Into<String>) -> Result<T, ClientError> {
+        parsed(&self.send(&ApiRequest::get(path))?)
     }
 
     /// As [`Self::send`]. An answer in JSON that is no problem document is none with these statuses, too.

@@ -3,56 +3,63 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Command};
+use clap::{ArgMatches, Args, Command};
 
-use super::access::{self, EnvVars};
+use super::access::{AskingFlags, EnvVars};
 use super::broker::Broker;
-use super::call::{Call, done};
+use super::call::{Call, Run};
+use super::completions::Completions;
+use super::config_entry::Config;
+use super::connect::{self, ConnectFlags};
+use super::console::{self, ConsoleFlags};
+use super::context::ContextCommand;
+use super::demo::Demo;
 use super::error::CliError;
+use super::healthcheck::HealthCheck;
+use super::hook::{self, Hook};
+use super::keygen::Keygen;
+use super::local_command::{Aliases, Dev, Local, Restart, ShowLogs, Start, Status, Stop};
+use super::man::Man;
 use super::operate::{
-    self, AnyJob, dead_letters::DeadLetters, desk::Desk, gateway, inbox::Inbox, messages::Messages,
-    protocols::Protocols, send::Send, sessions::Sessions, tail::Tail, wait::Wait,
+    self, dead_letters::DeadLetters, desk::Desk, gateway, inbox::Inbox, messages::Messages, protocols::Protocols,
+    send::Send, sessions::Sessions, tail::Tail, wait::Wait,
 };
-use super::{
-    completions, config_entry, connect, console, context, demo, doctor, healthcheck, hook, keygen, local_command, man,
-    project, serve, setup, tool_calls, top, usage_errors,
-};
+use super::project::Project;
+use super::setup::SetupFlags;
+use super::tool_calls::{CallCommand, ReplCommand};
+use super::top::Top;
+use super::{doctor, serve, usage_errors};
 
-/// A command: its arguments with their help, and what reads and runs it.
+/// A command: its name, what adds its arguments with their help, and what reads and runs it.
 #[derive(Clone, Copy)]
-enum Entry {
-    /// It reads its arguments itself.
-    Alone(
-        &'static str,
-        fn() -> Command,
-        fn(Call<'_>) -> Result<ExitCode, CliError>,
-    ),
-    /// It asks a running broker, which the flags of [`operate::asking`] name.
-    Asking(AnyJob),
+struct Entry {
+    name: &'static str,
+    augment: fn(Command) -> Command,
+    run: fn(Call<'_>) -> Result<ExitCode, CliError>,
 }
 
 impl Entry {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Alone(name, ..) => name,
-            Self::Asking(job) => job.name,
-        }
-    }
-
     fn command(self) -> Command {
-        match self {
-            Self::Alone(_, command, _) => command(),
-            Self::Asking(job) => operate::asking(job.command()),
-        }
+        (self.augment)(Command::new(self.name))
     }
 }
 
-const fn alone(name: &'static str, command: fn() -> Command, run: fn(Call<'_>) -> Result<ExitCode, CliError>) -> Entry {
-    Entry::Alone(name, command, run)
+/// A command that is a type.
+const fn alone<R: Run>(name: &'static str) -> Entry {
+    Entry {
+        name,
+        augment: R::augment_args,
+        run: |call| call.run::<R>(),
+    }
 }
 
+/// A command that asks a running broker, which the flags of [`operate::asking`] name.
 const fn asking<J: operate::Job>(name: &'static str) -> Entry {
-    Entry::Asking(AnyJob::new::<J>(name))
+    Entry {
+        name,
+        augment: |command| operate::asking(J::augment_args(command)),
+        run: operate::run::<J>,
+    }
 }
 
 /// The groups with their commands, in the order of the help. The help shows no group without a heading.
@@ -60,25 +67,21 @@ static GROUPS: [(&str, &[Entry]); 6] = [
     (
         "Agents",
         &[
-            alone("setup", setup::command, |call| {
-                done(setup::run(&setup::read(&call.matches, call.env)?))
-            }),
-            alone(connect::NAME, connect::command, |call| {
-                done(connect::run(connect::read(&call.matches, call.env)?))
-            }),
-            alone(hook::NAME, hook::command, |call| hook::read(&call.matches)?.run()),
-            alone("config", config_entry::command, |call| {
-                done(config_entry::run(&config_entry::read(&call.matches, call.env)?))
-            }),
-            alone(gateway::NAME, || operate::asking(gateway::command()), gateway::run),
+            alone::<SetupFlags>("setup"),
+            alone::<ConnectFlags>(connect::NAME),
+            alone::<Hook>(hook::NAME),
+            alone::<Config>("config"),
+            Entry {
+                name: "gateway",
+                augment: gateway::augment,
+                run: gateway::run,
+            },
         ],
     ),
     (
         "People",
         &[
-            alone(console::NAME, console::command, |call| {
-                done(console::run(console::read(&call.matches, call.env)?))
-            }),
+            alone::<ConsoleFlags>(console::NAME),
             asking::<Desk>("desk"),
             asking::<Send>("send"),
             asking::<Inbox>("inbox"),
@@ -88,93 +91,57 @@ static GROUPS: [(&str, &[Entry]); 6] = [
     (
         "Look",
         &[
-            alone(
-                "status",
-                || local_command::of_user("status"),
-                |call| local_command::run("status", call),
-            ),
-            alone("top", top::command, |call| {
-                done(top::run(top::read(&call.matches, call.env)?))
-            }),
+            alone::<Status>("status"),
+            alone::<Top>("top"),
             asking::<Sessions>("sessions"),
             asking::<Messages>("messages"),
             asking::<DeadLetters>("dead-letters"),
             asking::<Protocols>("protocols"),
             asking::<Tail>("tail"),
-            alone(
-                "logs",
-                || local_command::of_user("logs"),
-                |call| local_command::run("logs", call),
-            ),
+            alone::<ShowLogs>("logs"),
         ],
     ),
     (
         "Operate",
         &[
-            alone("serve", serve::command, |call| {
-                Ok(serve::run(serve::read(call.matches, call.env.to_vec())?, call.broker))
-            }),
-            alone(
-                "start",
-                || local_command::of_user("start"),
-                |call| local_command::run("start", call),
-            ),
-            alone(
-                "stop",
-                || local_command::of_user("stop"),
-                |call| local_command::run("stop", call),
-            ),
-            alone(
-                "restart",
-                || local_command::of_user("restart"),
-                |call| local_command::run("restart", call),
-            ),
-            alone("local", local_command::command, |call| {
-                local_command::run("local", call)
-            }),
-            alone("project", project::command, |call| {
-                done(project::run(&project::read(call.matches, call.env)?))
-            }),
-            alone("keygen", keygen::command, |_| done(keygen::run())),
-            alone(context::NAME, context::command, |call| {
-                done(context::run(context::read(&call.matches)?))
-            }),
-            alone("doctor", doctor::command, |call| {
-                doctor::run(doctor::read(call.matches, call.env)?, call.broker)
-            }),
-            alone("healthcheck", healthcheck::command, |call| {
-                done(healthcheck::run(&healthcheck::read(&call.matches, call.env)?))
-            }),
-            alone("completions", completions::command, |call| {
-                done(completions::run(completions::read(&call.matches), all()))
-            }),
-            alone("man", man::command, |call| {
-                done(man::run(&man::read(&call.matches), all()))
-            }),
+            Entry {
+                name: "serve",
+                augment: serve::augment,
+                run: serve::run,
+            },
+            alone::<Start>("start"),
+            alone::<Stop>("stop"),
+            alone::<Restart>("restart"),
+            alone::<Local>("local"),
+            alone::<Project>("project"),
+            alone::<Keygen>("keygen"),
+            alone::<ContextCommand>("context"),
+            Entry {
+                name: "doctor",
+                augment: doctor::augment,
+                run: doctor::run,
+            },
+            alone::<HealthCheck>("healthcheck"),
+            alone::<Completions>("completions"),
+            alone::<Man>("man"),
         ],
     ),
     (
         "Develop",
         &[
-            alone("demo", demo::command, |call| {
-                done(demo::run(&demo::read(&call.matches), call.broker))
-            }),
-            alone("dev", local_command::dev_command, |call| {
-                local_command::run("dev", call)
-            }),
-            alone(tool_calls::CALL, tool_calls::call, |call| {
-                tool_calls::run_call(&call.matches, tool_calls::target(&call.matches, call.env)?)
-            }),
-            alone(tool_calls::REPL, tool_calls::repl, |call| {
-                tool_calls::read_repl(tool_calls::target(&call.matches, call.env)?).run()
-            }),
+            alone::<Demo>("demo"),
+            alone::<Dev>("dev"),
+            alone::<CallCommand>("call"),
+            alone::<ReplCommand>("repl"),
         ],
     ),
     (
         "",
-        &[alone(local_command::ALIASES, local_command::aliases, |call| {
-            local_command::run(local_command::ALIASES, call)
-        })],
+        &[Entry {
+            name: "mcp",
+            augment: Aliases::augment,
+            run: |call| call.run::<Aliases>(),
+        }],
     ),
 ];
 
@@ -185,11 +152,15 @@ static GROUPS: [(&str, &[Entry]); 6] = [
 pub fn run(mut matches: ArgMatches, env: &EnvVars, broker: &'static dyn Broker) -> Result<ExitCode, CliError> {
     let (name, matches) = matches.remove_subcommand().unwrap_or_default();
     let mut entries = GROUPS.iter().flat_map(|(_, entries)| *entries);
-    match entries.find(|entry| entry.name() == name) {
-        Some(Entry::Alone(.., run)) => run(Call { matches, env, broker }),
-        Some(Entry::Asking(job)) => done(operate::run(*job, &matches, env)),
-        None => Err(CliError::Usage(usage_errors::no_command(&all()))),
-    }
+    let Some(entry) = entries.find(|entry| entry.name == name) else {
+        return Err(CliError::Usage(usage_errors::no_command(&all())));
+    };
+    (entry.run)(Call {
+        matches,
+        env,
+        broker,
+        all,
+    })
 }
 
 /// The program with all commands, flags and help texts. Its help shows the commands in their groups: clap has one heading
@@ -204,12 +175,12 @@ pub fn all() -> Command {
             serve::EXIT_CODES
         ));
     // Which broker a command asks is said after the command.
-    let flags = access::with_broker_of_user(access::flags()).map(|flag| flag.global(false));
-    let options = program.clone().args(flags).help_template("{all-args}").render_help();
+    let options = AskingFlags::augment_args(program.clone()).mut_args(|flag| flag.global(false));
+    let options = options.help_template("{all-args}").render_help();
     let styles = program.get_styles().clone();
     let (header, literal) = (styles.get_header(), styles.get_literal());
     let entries = || GROUPS.iter().flat_map(|(_, entries)| *entries);
-    let width = entries().map(|entry| entry.name().len()).max().unwrap_or_default();
+    let width = entries().map(|entry| entry.name.len()).max().unwrap_or_default();
     let mut program = program.subcommand_required(true).arg_required_else_help(true);
     let mut groups = String::new();
     for (heading, entries) in &GROUPS {
@@ -217,7 +188,7 @@ pub fn all() -> Command {
         for entry in *entries {
             let command = entry.command();
             let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-            let (name, space) = (entry.name(), width - entry.name().len());
+            let (name, space) = (entry.name, width - entry.name.len());
             // Writing to a String cannot fail.
             let _ = writeln!(lines, "  {literal}{name}{literal:#}{:space$}  {about}", "");
             program = program.subcommand(command);
@@ -241,8 +212,8 @@ mod tests {
         for (heading, entries) in &GROUPS {
             for entry in *entries {
                 let command = entry.command();
-                assert_eq!(command.get_name(), entry.name());
-                assert_eq!(command.is_hide_set(), heading.is_empty(), "{}", entry.name());
+                assert_eq!(command.get_name(), entry.name);
+                assert_eq!(command.is_hide_set(), heading.is_empty(), "{}", entry.name);
             }
         }
     }

@@ -1,9 +1,11 @@
 //! `completions`: prints the completions of a shell.
 
-use clap::builder::EnumValueParser;
-use clap::{Arg, ArgMatches, Command};
+use std::process::ExitCode;
+
+use clap::Args;
 use clap_complete::Shell;
 
+use super::call::{Call, Run, done};
 use super::error::CliError;
 use super::output::{EXIT_CODES, print};
 
@@ -17,32 +19,19 @@ Print the completions of a shell for all commands and flags.
 
 The packages install those of bash, zsh and fish.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new("completions")
-        .about("Print the completions of a shell")
-        .long_about(ABOUT)
-        .arg(
-            Arg::new("shell")
-                .value_name("SHELL")
-                .required(true)
-                .value_parser(EnumValueParser::<Shell>::new())
-                .help("The shell"),
-        )
-        .after_help(EXIT_CODES)
+/// Print the completions of a shell.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = EXIT_CODES)]
+pub struct Completions {
+    /// The shell.
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
 }
 
-/// The shell that the arguments name.
-pub fn read(matches: &ArgMatches) -> Shell {
-    matches.get_one("shell").copied().unwrap_or(Shell::Bash)
-}
-
-/// Prints the completions of these commands.
-///
-/// # Errors
-/// [`CliError::Failed`] when stdout cannot be written.
-pub fn run(shell: Shell, mut commands: Command) -> Result<(), CliError> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut commands, "mcp-broker", &mut script);
-    print(&String::from_utf8_lossy(&script))
+impl Run for Completions {
+    fn run(self, call: &Call<'_>) -> Result<ExitCode, CliError> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut (call.all)(), "mcp-broker", &mut script);
+        done(print(&String::from_utf8_lossy(&script)))
+    }
 }

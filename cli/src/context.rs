@@ -1,19 +1,18 @@
 //! `context`: names for brokers, with the file of the key and the project of each.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::access::BrokerUrl;
+use super::call::{Call, Run, done};
 use super::contexts::{Context, Contexts, OWN, is_readable_by_others, read_name};
 use super::error::CliError;
 use super::flags::id;
 use super::output::{EXIT_CODES, json_value_line, print};
 use super::table::{Table, escaped};
-
-/// The name of the command.
-pub const NAME: &str = "context";
 
 const ABOUT: &str = "\
 Name the brokers that you use. A context is the address of a broker with its key file and project.
@@ -26,19 +25,17 @@ the broker of this user. A context has the path of the key file, never the key.
   mcp-broker sessions --context team
   mcp-broker context use local";
 
-/// The command with its help.
-pub fn command() -> Command {
-    ContextCommand::augment_subcommands(Command::new(NAME))
-        .about("Name the brokers that you use: add, use, list and remove contexts")
-        .long_about(ABOUT)
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .after_help(EXIT_CODES)
+/// Name the brokers that you use: add, use, list and remove contexts.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = EXIT_CODES)]
+pub struct ContextCommand {
+    #[command(subcommand)]
+    task: Task,
 }
 
 /// What to do with the contexts.
 #[derive(Debug, Subcommand)]
-pub enum ContextCommand {
+enum Task {
     /// Add a context, or change the one of this name.
     Add(Add),
     /// Use a context in all commands that name no other broker; local is the broker of this user.
@@ -62,7 +59,7 @@ pub enum ContextCommand {
 }
 
 #[derive(Debug, Args)]
-pub struct Add {
+struct Add {
     /// Name of the context.
     #[arg(value_name = "NAME", value_parser = read_name)]
     name: String,
@@ -81,14 +78,6 @@ pub struct Add {
     /// Use it from now on.
     #[arg(long = "use")]
     is_used: bool,
-}
-
-/// Reads the arguments.
-///
-/// # Errors
-/// [`CliError::Usage`] when the arguments are wrong.
-pub fn read(matches: &ArgMatches) -> Result<ContextCommand, CliError> {
-    ContextCommand::from_arg_matches(matches).map_err(|error| CliError::Usage(error.to_string()))
 }
 
 impl Add {
@@ -126,32 +115,29 @@ impl Add {
     }
 }
 
-/// Changes or shows the contexts.
-///
-/// # Errors
-/// [`CliError::Usage`]: the address or the key file cannot be used. [`CliError::Failed`]: the contexts cannot be read or
-/// written, or there is no such context.
-pub fn run(command: ContextCommand) -> Result<(), CliError> {
-    let mut contexts = Contexts::read().map_err(CliError::Failed)?;
-    let said = match command {
-        ContextCommand::Add(add) => add.run(&mut contexts)?,
-        ContextCommand::Use { name } if name == OWN => {
-            contexts.current = None;
-            "commands use the broker of this user".to_owned()
-        }
-        ContextCommand::Use { name } => {
-            let url = escaped(&contexts.find(&name).map_err(CliError::Failed)?.url);
-            contexts.current = Some(name.clone());
-            format!("commands use the context {name}: {url}")
-        }
-        ContextCommand::Remove { name } => {
-            contexts.remove(&name).map_err(CliError::Failed)?;
-            format!("the context {name} is removed")
-        }
-        ContextCommand::List { json } => return list(&contexts, json),
-    };
-    contexts.write().map_err(CliError::Failed)?;
-    print(&format!("{said}\n"))
+impl Run for ContextCommand {
+    fn run(self, _: &Call<'_>) -> Result<ExitCode, CliError> {
+        let mut contexts = Contexts::read().map_err(CliError::Failed)?;
+        let said = match self.task {
+            Task::Add(add) => add.run(&mut contexts)?,
+            Task::Use { name } if name == OWN => {
+                contexts.current = None;
+                "commands use the broker of this user".to_owned()
+            }
+            Task::Use { name } => {
+                let url = escaped(&contexts.find(&name).map_err(CliError::Failed)?.url);
+                contexts.current = Some(name.clone());
+                format!("commands use the context {name}: {url}")
+            }
+            Task::Remove { name } => {
+                contexts.remove(&name).map_err(CliError::Failed)?;
+                format!("the context {name} is removed")
+            }
+            Task::List { json } => return done(list(&contexts, json)),
+        };
+        contexts.write().map_err(CliError::Failed)?;
+        done(print(&format!("{said}\n")))
+    }
 }
 
 fn list(contexts: &Contexts, is_json: bool) -> Result<(), CliError> {

@@ -14,6 +14,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
+use crate::access::{BrokerAccess, BrokerUrl};
 use crate::broker::{Broker, Serving};
 use common::config::{self, Flag};
 use common::stop_signal::stop_signal;
@@ -39,23 +40,12 @@ pub struct EmbeddedBroker {
 }
 
 impl EmbeddedBroker {
-    /// Starts a broker with the defaults and these settings.
+    /// Starts a broker with the defaults and these settings. With `observes_signals`, SIGTERM and SIGINT stop the broker from then
+    /// on, and not the process.
     ///
     /// # Errors
     /// One line for the user: the port is taken, or the process may start no thread.
-    pub fn start(broker: &'static dyn Broker, flags: &[(&'static str, &str)]) -> Result<Self, String> {
-        Self::start_with(broker, flags, false)
-    }
-
-    /// Starts a broker like [`Self::start`]. From then on SIGTERM and SIGINT stop the broker instead of the process.
-    ///
-    /// # Errors
-    /// Those of [`Self::start`].
-    pub fn start_until_signal(broker: &'static dyn Broker, flags: &[(&'static str, &str)]) -> Result<Self, String> {
-        Self::start_with(broker, flags, true)
-    }
-
-    fn start_with(
+    pub fn start(
         broker: &'static dyn Broker,
         flags: &[(&'static str, &str)],
         observes_signals: bool,
@@ -101,6 +91,15 @@ impl EmbeddedBroker {
             is_interrupted,
             thread: Some(thread),
         })
+    }
+
+    /// How it is called.
+    ///
+    /// # Errors
+    /// The address cannot be used.
+    pub fn access(&self) -> Result<BrokerAccess, String> {
+        let url = BrokerUrl::parse(&format!("http://{}", self.address), "default")?;
+        Ok(BrokerAccess::without_key(url))
     }
 
     /// Whether the process was asked to stop.

@@ -1,12 +1,13 @@
 //! `healthcheck`: asks a broker for one of its probes. Container runtimes run it in images that have no shell and no curl.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, ValueParser};
-use clap::{Arg, ArgMatches, Command};
+use clap::{Args, builder::PossibleValuesParser};
 
-use super::access::{self, BrokerUrl, EnvVars, Place};
+use super::access::{self, BrokerUrl, EnvVars, context_help};
+use super::call::{Call, Run, done};
 use super::client;
 use super::error::CliError;
 use super::output::EXIT_CODES;
@@ -21,62 +22,40 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// The probes, the default first.
 const PROBES: [&str; 3] = ["readyz", "livez", "startupz"];
 
-/// The command with its help.
-pub fn command() -> Command {
-    let url = format!(
-        "Address of the broker\n[default: http://127.0.0.1:PORT] [env: {URL_ENV}; PORT: {PORT_ENV}, else 8000]"
-    );
-    Command::new("healthcheck")
-        .about("Ask a broker whether it is ready, for the health check of a container")
-        .long_about(ABOUT)
-        .arg(
-            Arg::new("url")
-                .long("url")
-                .value_name("URL")
-                .value_parser(ValueParser::os_string())
-                .help(url),
-        )
-        .arg(access::context_flag())
-        .arg(
-            Arg::new("probe")
-                .long("probe")
-                .value_name("PROBE")
-                .value_parser(PossibleValuesParser::new(PROBES))
-                .default_value(PROBES[0])
-                .help("Which probe to ask for"),
-        )
-        .after_help(EXIT_CODES)
-}
-
 const ABOUT: &str = "\
 Ask a broker whether it is ready, for the health check of a container.
 
 Sends GET /readyz, or another probe, and succeeds if the broker answers 200 within 3 s. It sends no key:
 probes are public.";
 
-/// The probe to ask for, and the broker to ask.
-#[derive(Debug)]
+/// Ask a broker whether it is ready, for the health check of a container.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = EXIT_CODES)]
 pub struct HealthCheck {
-    url: BrokerUrl,
+    #[arg(long, value_name = "URL", help = format!("Address of the broker\n[default: http://127.0.0.1:PORT] \
+        [env: {URL_ENV}; PORT: {PORT_ENV}, else 8000]"))]
+    url: Option<OsString>,
+    #[arg(long, value_name = "NAME", conflicts_with = "url", help = context_help())]
+    context: Option<String>,
+    /// Which probe to ask for.
+    #[arg(long, value_name = "PROBE", value_parser = PossibleValuesParser::new(PROBES), default_value = PROBES[0])]
     probe: String,
 }
 
-/// Reads the arguments. A flag beats the environment.
-///
-/// # Errors
-/// [`CliError::Usage`] when the URL or the port cannot be used.
-pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<HealthCheck, CliError> {
-    let place = access::place(matches, env, false).map_err(CliError::Usage)?;
-    let probe = matches.get_one::<String>("probe");
-    let url = match place {
-        Place::Url(url, source) => BrokerUrl::parse(&url, source),
-        Place::Context(context) => BrokerUrl::parse(&context.url, "the context"),
-        Place::Default => url_of_port(env),
-    };
-    Ok(HealthCheck {
-        url: url.map_err(CliError::Usage)?,
-        probe: probe.map_or(PROBES[0], String::as_str).to_owned(),
-    })
+impl Run for HealthCheck {
+    /// Asks for the probe. Prints nothing when the broker answers 200.
+    fn run(self, call: &Call<'_>) -> Result<ExitCode, CliError> {
+        let url = self.broker(call.env).map_err(CliError::Usage)?;
+        let asked = client::probe(&url, &format!("/{}", self.probe), TIMEOUT);
+        done(asked.map_err(CliError::Failed))
+    }
+}
+
+impl HealthCheck {
+    fn broker(&self, env: &EnvVars) -> Result<BrokerUrl, String> {
+        let place = access::place(self.url.as_deref(), self.context.as_deref(), env, false)?;
+        place.url()?.map_or_else(|| url_of_port(env), Ok)
+    }
 }
 
 fn url_of_port(env: &EnvVars) -> Result<BrokerUrl, String> {
@@ -90,12 +69,4 @@ fn url_of_port(env: &EnvVars) -> Result<BrokerUrl, String> {
             config::quoted_value("", &port)
         )),
     }
-}
-
-/// Asks for the probe. Prints nothing when the broker answers 200.
-///
-/// # Errors
-/// [`CliError::Failed`] when the broker cannot be reached or its probe says no.
-pub fn run(check: &HealthCheck) -> Result<(), CliError> {
-    client::probe(&check.url, &format!("/{}", check.probe), TIMEOUT).map_err(CliError::Failed)
 }

@@ -2,19 +2,13 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
+use std::process::ExitCode;
 
-use clap::Command;
+use clap::Args;
 
+use super::call::{Call, Run, done};
 use super::error::CliError;
 use super::output::{EXIT_CODES, print};
-
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new("keygen")
-        .about("Make a new admin key and print it")
-        .long_about(ABOUT)
-        .after_help(EXIT_CODES)
-}
 
 const ABOUT: &str = "\
 Make a new admin key and print it. Only the key goes to stdout.
@@ -25,18 +19,22 @@ the file that its setting admin_key_file names, and to its administrators.";
 const HINT: &str = "\
 give it to the broker as MCP_BROKER_ADMIN_KEY, or in the file that admin_key_file names; it is not shown again";
 
-/// Prints a new admin key to stdout.
-///
-/// # Errors
-/// [`CliError::Failed`] when the system has no random bytes or stdout cannot be written.
-pub fn run() -> Result<(), CliError> {
-    let key = admin_key().map_err(|error| CliError::Failed(format!("the system provides no random bytes: {error}")))?;
-    print(&format!("{key}\n"))?;
-    let mut stderr = std::io::stderr();
-    if stderr.is_terminal() {
-        let _ = writeln!(stderr, "{HINT}");
+/// Make a new admin key and print it.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = EXIT_CODES)]
+pub struct Keygen {}
+
+impl Run for Keygen {
+    fn run(self, _: &Call<'_>) -> Result<ExitCode, CliError> {
+        let key =
+            admin_key().map_err(|error| CliError::Failed(format!("the system provides no random bytes: {error}")))?;
+        print(&format!("{key}\n"))?;
+        let mut stderr = std::io::stderr();
+        if stderr.is_terminal() {
+            let _ = writeln!(stderr, "{HINT}");
+        }
+        done(Ok(()))
     }
-    Ok(())
 }
 
 const KEY_ID_LEN: usize = 8;

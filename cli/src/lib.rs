@@ -75,7 +75,13 @@ fn carry_out(
 ) -> Result<ExitCode, CliError> {
     let moved = early_flags::move_behind_command(&mut args)?;
     if let Some(matches) = connect::matches_alone(&args) {
-        return call::done(connect::run(connect::read(&matches, env)?));
+        let call = call::Call {
+            matches,
+            env,
+            broker,
+            all: command,
+        };
+        return call.run::<connect::ConnectFlags>();
     }
     let mut program = command();
     program.build();

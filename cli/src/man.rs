@@ -1,43 +1,32 @@
 //! `man`: writes the manual pages.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command};
+use clap::Args;
 
+use super::call::{Call, Run, done};
 use super::error::CliError;
 use super::output::{EXIT_CODES, print};
 use super::table::escaped;
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new("man")
-        .about("Write the manual pages of all commands into a folder")
-        .long_about(
-            "Write the manual pages of all commands into a folder, which must exist. The packages install them.",
-        )
-        .arg(
-            Arg::new("folder")
-                .value_name("DIR")
-                .required(true)
-                .value_parser(ValueParser::path_buf())
-                .help("The folder, such as ~/.local/share/man/man1"),
-        )
-        .after_help(EXIT_CODES)
+const ABOUT: &str =
+    "Write the manual pages of all commands into a folder, which must exist. The packages install them.";
+
+/// Write the manual pages of all commands into a folder.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = EXIT_CODES)]
+pub struct Man {
+    /// The folder, such as ~/.local/share/man/man1.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
 }
 
-/// The folder that the arguments name.
-pub fn read(matches: &ArgMatches) -> PathBuf {
-    matches.get_one("folder").cloned().unwrap_or_default()
-}
-
-/// Writes a page for each of these commands.
-///
-/// # Errors
-/// [`CliError::Failed`] when a page cannot be written.
-pub fn run(folder: &Path, commands: Command) -> Result<(), CliError> {
-    let shown = escaped(&folder.to_string_lossy());
-    clap_mangen::generate_to(commands, folder)
-        .map_err(|error| CliError::Failed(format!("the manual cannot be written to {shown}: {error}")))?;
-    print(&format!("wrote the manual pages to {shown}\n"))
+impl Run for Man {
+    fn run(self, call: &Call<'_>) -> Result<ExitCode, CliError> {
+        let shown = escaped(&self.folder.to_string_lossy());
+        clap_mangen::generate_to((call.all)(), &self.folder)
+            .map_err(|error| CliError::Failed(format!("the manual cannot be written to {shown}: {error}")))?;
+        done(print(&format!("wrote the manual pages to {shown}\n")))
+    }
 }

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use actors::clock::now;
 use serde_json::value::RawValue;
 
-use super::access::EnvVars;
+use super::access::{EnvVars, variable};
 use super::error::CliError;
 use super::short;
 use super::table::{Table, escaped_json};
@@ -65,9 +65,11 @@ pub struct Output {
 impl Output {
     /// Reads what the environment says about colours (`NO_COLOR`, `TERM`).
     pub fn new(json: bool, wide: bool, env: &EnvVars) -> Self {
-        let value = |name: &str| env.iter().find(|(key, _)| key == name).map(|(_, value)| value);
-        let is_refused = value("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let is_dumb = value("TERM").is_none_or(|term| term == "dumb");
+        let is_refused = variable(env, "NO_COLOR").is_some();
+        let is_dumb = env
+            .iter()
+            .find(|(name, _)| name == "TERM")
+            .is_none_or(|(_, term)| term == "dumb");
         Self {
             json,
             wide,

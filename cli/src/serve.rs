@@ -6,15 +6,16 @@ use std::process::ExitCode;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use super::call::Call;
 use super::error::CliError;
-use crate::broker::{Broker, Serving};
-use common::config::{CONFIG_ENV, Config, Flag, SETTINGS, Setting, SettingValue, Shape, Sources, unused_variables};
+use crate::broker::Serving;
+use common::config::{CONFIG_ENV, Flag, SETTINGS, Setting, Shape, Sources, unused_variables};
 use common::exit;
 use common::telemetry;
 
-/// The command with a flag for each setting.
-pub fn command() -> Command {
-    Command::new("serve")
+/// Adds a flag for each setting.
+pub fn augment(command: Command) -> Command {
+    command
         .about("Start the broker on one address and serve until SIGTERM or Ctrl-C")
         .long_about(ABOUT)
         .args(setting_args())
@@ -41,36 +42,6 @@ const COMMON: [&str; 12] = [
     "log_format",
 ];
 
-/// What `serve` runs with.
-#[derive(Debug)]
-pub struct Serve {
-    config: Config,
-    /// Where they were read.
-    sources: Sources,
-    /// The settings with the places that their values came from, for operators.
-    values: Vec<SettingValue>,
-}
-
-/// Reads the configuration.
-///
-/// # Errors
-/// [`CliError::Usage`] with one line for the user.
-pub fn read(mut matches: ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Serve, CliError> {
-    let (file, flags) = given_settings(&mut matches);
-    let sources = Sources {
-        defaults: Vec::new(),
-        file,
-        flags,
-        env: env.into_iter().collect(),
-    };
-    let (config, values) = sources.load().map_err(|error| CliError::Usage(error.to_string()))?;
-    Ok(Serve {
-        config,
-        sources,
-        values,
-    })
-}
-
 /// The flags of all settings, and the one that names the file.
 pub fn setting_args() -> impl Iterator<Item = Arg> {
     SETTINGS.iter().map(setting_arg).chain([config_arg()])
@@ -81,13 +52,25 @@ pub fn given_settings(matches: &mut ArgMatches) -> (Option<OsString>, Vec<Flag>)
     (matches.remove_one::<OsString>("config"), flags(matches))
 }
 
-/// Runs a broker until it stops and returns its exit code.
-pub fn run(serve: Serve, broker: &dyn Broker) -> ExitCode {
-    let Serve {
-        config,
-        sources,
-        values,
-    } = serve;
+/// Reads the configuration, and runs a broker until it stops.
+///
+/// # Errors
+/// [`CliError::Usage`] with one line for the user.
+pub fn run(call: Call<'_>) -> Result<ExitCode, CliError> {
+    let Call {
+        mut matches,
+        env,
+        broker,
+        ..
+    } = call;
+    let (file, flags) = given_settings(&mut matches);
+    let sources = Sources {
+        defaults: Vec::new(),
+        file,
+        flags,
+        env: env.to_vec(),
+    };
+    let (config, values) = sources.load().map_err(|error| CliError::Usage(error.to_string()))?;
     close_memory();
     telemetry::init(&config);
     let unused = unused_variables(&sources.env);
@@ -101,10 +84,10 @@ pub fn run(serve: Serve, broker: &dyn Broker) -> ExitCode {
         is_announced: true,
         ..Serving::new(config.clone(), values)
     };
-    broker.serve(serving).unwrap_or_else(|error| {
+    Ok(broker.serve(serving).unwrap_or_else(|error| {
         telemetry::print_status(&config, "ERROR", &error.to_string());
         ExitCode::from(exit::FAILED)
-    })
+    }))
 }
 
 /// Lets no other process of the same user, as the programs of backends are, read the environment and the memory of this one,

@@ -79,6 +79,14 @@ pub fn counted(count: u64, noun: &str) -> String {
     }
 }
 
+/// The first of some words, and how many there are besides.
+pub fn first_of(words: &[String], most: usize) -> String {
+    match words.len().saturating_sub(most) {
+        0 => words.join(", "),
+        rest => format!("{} and {rest} more", words[..most].join(", ")),
+    }
+}
+
 /// How many characters of each of these ids tell them apart. Whole groups are shown.
 pub fn prefix_len<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
     let ids: BTreeSet<&str> = ids.collect();

@@ -40,6 +40,15 @@ impl Table {
         Self { rows: Vec::new() }
     }
 
+    /// A table of names and values.
+    pub fn of_facts<'a, V: AsRef<str>>(facts: impl IntoIterator<Item = (&'a str, V)>) -> Self {
+        let mut table = Self::without_headings();
+        for (name, value) in facts {
+            table.row([name, value.as_ref()]);
+        }
+        table
+    }
+
     /// Adds a row.
     pub fn row<'a>(&mut self, cells: impl IntoIterator<Item = &'a str>) {
         self.styled_row(cells.into_iter().map(|text| (text, Style::new())));

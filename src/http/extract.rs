@@ -27,6 +27,7 @@ use common::{
     json::{
         JsonObject, from_text,
         scan::{self, DEPTH_MAX, ScanError},
+        write_json,
     },
     refusal::{json_error_reason, serde_error_reason},
 };
@@ -292,6 +293,13 @@ impl ResponseError for ApiError {
 
 /// How handlers answer.
 pub type ApiResult = Result<HttpResponse, ApiError>;
+
+/// 200 with a JSON object. A long one is charged to the caller's rate limit.
+pub fn ok_object(by: &Identity, body: &impl Serialize) -> ApiResult {
+    let mut text = Vec::new();
+    write_json(&mut text, body);
+    ok_text(by, text)
+}
 
 /// 200 with the text of a JSON object. A long one is charged to the caller's rate limit.
 #[allow(clippy::unnecessary_wraps, reason = "handlers end with this call")]

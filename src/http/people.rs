@@ -9,7 +9,7 @@ use actors::{
 };
 
 use super::extract::ApiError;
-use api::auth::Identity;
+use api::auth::{Identity, only_value};
 
 const HUMAN: HeaderName = HeaderName::from_static("x-human");
 const HUMAN_ROLES: HeaderName = HeaderName::from_static("x-human-roles");
@@ -27,15 +27,13 @@ impl FromRequest for NamedHuman {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let text = |name: &HeaderName| {
-            let mut values = request.headers().get_all(name);
-            match (values.next(), values.next()) {
-                (None, _) => Ok(None),
-                // Programs send names as UTF-8.
-                (Some(value), None) => match std::str::from_utf8(value.as_bytes()) {
-                    Ok(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
-                    Err(_) => Err(BrokerError::invalid(name.as_str(), "not UTF-8")),
-                },
-                (Some(_), Some(_)) => Err(BrokerError::invalid(name.as_str(), "given twice")),
+            let Some(value) = only_value(request.headers(), name)? else {
+                return Ok(None);
+            };
+            // Programs send names as UTF-8.
+            match std::str::from_utf8(value.as_bytes()) {
+                Ok(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+                Err(_) => Err(BrokerError::invalid(name.as_str(), "not UTF-8")),
             }
         };
         let read = || {

@@ -8,7 +8,7 @@ use std::{
 
 use actix_http::{
     Method, RequestHead,
-    header::{AUTHORIZATION, HeaderMap, HeaderName},
+    header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
 };
 use actors::model::BrokerError;
 use percent_encoding::percent_decode_str;
@@ -165,13 +165,23 @@ fn query_names_key(query: &str) -> bool {
         .any(|name| QUERY_KEY_NAMES.iter().any(|known| name.eq_ignore_ascii_case(known)))
 }
 
+/// The value of a header that may be given once.
+///
+/// # Errors
+/// `InvalidArgument` for a header that is given twice.
+pub fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, BrokerError> {
+    let mut values = headers.get_all(name);
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(BrokerError::invalid(name.as_str(), "given twice")),
+        (value, None) => Ok(value),
+    }
+}
+
 /// Returns the single value of a header; an empty value counts as absent.
 fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, BrokerError> {
-    let mut values = headers.get_all(name);
-    let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
-        return Err(BrokerError::invalid(name.as_str(), "given twice"));
-    }
+    let Some(value) = only_value(headers, name)? else {
+        return Ok(None);
+    };
     if value.len() > CREDENTIAL_LEN_MAX {
         let reason = format!("too long: at most {CREDENTIAL_LEN_MAX} bytes");
         return Err(BrokerError::invalid(name.as_str(), reason));
@@ -209,8 +219,6 @@ impl fmt::Display for Network {
 
 #[cfg(test)]
 mod tests {
-    use actix_http::header::HeaderValue;
-
     use super::*;
 
     fn credential(headers: &[(&str, &str)], query: Option<&str>) -> Result<Option<String>, String> {

@@ -32,7 +32,7 @@ use actors::{
 };
 
 pub use audit::{Audit, AuditedAction};
-pub use credentials::{API_KEY, Credential, Credentials, Network, PROJECT_ID, Stranger};
+pub use credentials::{API_KEY, Credential, Credentials, Network, PROJECT_ID, Stranger, only_value};
 pub use identity::Identity;
 pub use login::LoginToken;
 

@@ -3,11 +3,11 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
-use clap::{Arg, ArgMatches};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::{
-    access::{BrokerUrl, EnvVars, Place, context_flag, place},
+    access::{BrokerUrl, EnvVars, URL_DEFAULT, context_help, place, variable},
     agent_clients::{AgentClient, CLIENTS},
     error::CliError,
 };
@@ -19,7 +19,6 @@ pub const PROGRAM: &str = "mcp-broker";
 pub const NAME_DEFAULT: &str = "broker";
 /// Characters of a name: clients put it before the names of tools, which they shorten.
 const NAME_LEN_MAX: usize = 32;
-const URL_DEFAULT: &str = "http://127.0.0.1:8000";
 
 /// What an entry is to say.
 #[derive(Debug, Clone)]
@@ -75,50 +74,36 @@ impl Wanted {
     }
 }
 
-/// The arguments: client, name, and which broker.
-pub fn args() -> [Arg; 6] {
-    let url =
-        format!("Address of a shared broker; without it the entry is for the broker of this user\n[env: {URL_ENV}]");
-    let key_env = format!(
-        "The shared broker asks for keys: the client reads its key from this variable, or asks for it once\n\
-         [without a value: {API_KEY_ENV}]"
-    );
-    [
-        Arg::new("client")
-            .value_name("CLIENT")
-            .required(true)
-            .value_parser(PossibleValuesParser::new(
-                CLIENTS
-                    .iter()
-                    .map(|client| PossibleValue::new(client.word).aliases(client.other_names())),
-            ))
-            .help("The client whose file gets the entry"),
-        Arg::new("url")
-            .long("url")
-            .value_name("URL")
-            .value_parser(ValueParser::os_string())
-            .help(url),
-        context_flag(),
-        Arg::new("name")
-            .long("name")
-            .value_name("NAME")
-            .default_value(NAME_DEFAULT)
-            .value_parser(read_name)
-            .help("Name of the entry; clients show the tools of the broker under it"),
-        Arg::new("key-env")
-            .long("key-env")
-            .value_name("VARIABLE")
-            .num_args(0..=1)
-            .default_missing_value(API_KEY_ENV)
-            .value_parser(read_variable)
-            .help(key_env),
-        Arg::new("instance")
-            .long("instance")
-            .value_name("NAME")
-            .conflicts_with_all(["url", "key-env"])
-            .value_parser(read_instance)
-            .help("Another broker of this user: each name is a broker of its own\n[default: default]"),
-    ]
+// The arguments: client, name, and which broker. A doc comment would be the help of the command.
+#[derive(Debug, Args)]
+pub struct EntryFlags {
+    /// The client whose file gets the entry.
+    #[arg(value_name = "CLIENT", value_parser = client())]
+    client: &'static AgentClient,
+    #[arg(long, value_name = "URL", help = format!("Address of a shared broker; without it the entry is for the broker \
+        of this user\n[env: {URL_ENV}]"))]
+    url: Option<OsString>,
+    #[arg(long, value_name = "NAME", conflicts_with = "url", help = context_help())]
+    context: Option<String>,
+    /// Name of the entry; clients show the tools of the broker under it.
+    #[arg(long, value_name = "NAME", default_value = NAME_DEFAULT, value_parser = read_name)]
+    name: String,
+    #[arg(long, value_name = "VARIABLE", num_args = 0..=1, default_missing_value = API_KEY_ENV, value_parser = read_variable,
+        help = format!("The shared broker asks for keys: the client reads its key from this variable, or asks for it \
+        once\n[without a value: {API_KEY_ENV}]"))]
+    key_env: Option<String>,
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "key_env"], value_parser = read_instance,
+        help = "Another broker of this user: each name is a broker of its own\n[default: default]")]
+    instance: Option<String>,
+}
+
+/// The parser of a client, by its word or another name.
+fn client() -> impl TypedValueParser<Value = &'static AgentClient> {
+    let words = CLIENTS
+        .iter()
+        .map(|client| PossibleValue::new(client.word).aliases(client.other_names()));
+    let known = |word: String| AgentClient::of_word(&word).ok_or("the client is not known");
+    PossibleValuesParser::new(words).try_map(known)
 }
 
 fn read_name(text: &str) -> Result<String, String> {
@@ -145,51 +130,43 @@ fn read_instance(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A variable of the environment that is not empty.
-pub fn variable(env: &EnvVars, name: &str) -> Option<OsString> {
-    let found = env.iter().find(|(key, value)| key == name && !value.is_empty());
-    found.map(|(_, value)| value.clone())
-}
-
-/// Reads the arguments. A URL, from the flag or the environment, or a key asks for a shared broker. A file of a project is
-/// used on several machines: it gets no path of this one where a name does.
-///
-/// # Errors
-/// [`CliError::Usage`] when the URL cannot be used.
-pub fn read(matches: &ArgMatches, env: &EnvVars, is_for_project: bool) -> Result<Wanted, CliError> {
-    let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let client = text("client").and_then(|word| AgentClient::of_word(&word));
-    let client = client.ok_or_else(|| CliError::Usage("the client is missing".to_owned()))?;
-    let (key_env, instance) = (text("key-env"), text("instance"));
-    let no_variables: &EnvVars = &[];
-    let env_of_place = if instance.is_some() { no_variables } else { env };
-    // An entry is for the broker that its own words name, not for the one that a person uses at the moment.
-    let place = place(matches, env_of_place, false).map_err(CliError::Usage)?;
-    let url = match place {
-        Place::Url(url, source) => Some(BrokerUrl::parse(&url, source)),
-        Place::Context(context) => Some(BrokerUrl::parse(&context.url, "the context")),
-        Place::Default => key_env.as_ref().map(|_| BrokerUrl::parse(URL_DEFAULT, "default")),
-    };
-    let connection = match url.transpose().map_err(CliError::Usage)? {
-        Some(url) => Connection::Http {
-            url: format!("{}/mcp", url.text),
-            key_env,
-        },
-        None => Connection::Local { instance },
-    };
-    Ok(Wanted {
-        client,
-        name: text("name").unwrap_or_else(|| NAME_DEFAULT.to_owned()),
-        program: program(client.has_windows && !is_for_project, env),
-        connection,
-    })
+impl EntryFlags {
+    /// What the entry is to say. A URL, from the flag or the environment, or a key asks for a shared broker. A file of a project
+    /// is used on several machines: it gets no path of this one where a name does.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] when the URL cannot be used.
+    pub fn wanted(self, env: &EnvVars, is_for_project: bool) -> Result<Wanted, CliError> {
+        let no_variables: &EnvVars = &[];
+        let env_of_place = if self.instance.is_some() { no_variables } else { env };
+        // An entry is for the broker that its own words name, not for the one that a person uses at the moment.
+        let place = place(self.url.as_deref(), self.context.as_deref(), env_of_place, false);
+        let url = place.and_then(|place| place.url()).map_err(CliError::Usage)?;
+        let of_key = || self.key_env.as_ref().map(|_| BrokerUrl::parse(URL_DEFAULT, "default"));
+        let url = url.map_or_else(|| of_key().transpose(), |url| Ok(Some(url)));
+        let connection = match url.map_err(CliError::Usage)? {
+            Some(url) => Connection::Http {
+                url: format!("{}/mcp", url.text),
+                key_env: self.key_env,
+            },
+            None => Connection::Local {
+                instance: self.instance,
+            },
+        };
+        Ok(Wanted {
+            client: self.client,
+            name: self.name,
+            program: program(self.client.has_windows && !is_for_project, env),
+            connection,
+        })
+    }
 }
 
 /// This program, as a client starts it: by its name where a shell finds it under that name, else by its path. A client
 /// that a desktop starts does not have the path of a shell, so it gets the place where the shell finds the program.
 fn program(needs_path: bool, env: &EnvVars) -> String {
     let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(PROGRAM));
-    match found_as_name(&own, variable(env, "PATH").as_deref()) {
+    match found_as_name(&own, variable(env, "PATH")) {
         Some(_) if !needs_path => PROGRAM.to_owned(),
         found => found.unwrap_or(own).to_string_lossy().into_owned(),
     }

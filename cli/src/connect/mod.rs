@@ -3,14 +3,16 @@
 
 mod remote;
 
-use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use actors::model::SessionName;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::builder::PossibleValuesParser;
+use clap::{ArgMatches, Args, Command};
 
-use super::access::{self, BrokerAccess, EnvVars};
+use super::access::{self, BrokerAccess, BrokerFlags, EnvVars, with_url_help};
+use super::call::{Call, Run, done};
 use super::error::CliError;
-use super::flags::{choice, given, text};
+use super::flags::one_of;
 use super::usage_errors::redact_keys;
 use common::config::{self, CODEX_ENV, NAME_ENV, Rule, Size, Span, URL_ENV, WAKE_ENV};
 use common::user_broker::{Instance, LocalPaths, StartPolicy, config_file_of_user};
@@ -53,58 +55,48 @@ keeps running, connects again, and restores the session with its name and inbox.
 const EXIT_CODES: &str = "\
 Exit codes: 0 the client has ended, 1 failed, 2 wrong command line, or the files of the broker cannot be used.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    let name = format!("Register the agent under this name\n[env: {NAME_ENV}] [default: the agent registers itself]");
-    Command::new(NAME)
-        .about("Connect an agent to the broker: speak MCP on stdin and stdout")
-        .long_about(ABOUT)
-        .arg(text("name", "NAME", "").help(name))
-        .arg(Arg::new("auto-name").long("auto-name").action(ArgAction::SetTrue).help(
-            "Without --name, register the agent under the name of its folder, with a number if another\n\
-                     conversation has that name. A resumed conversation gets its name back",
-        ))
-        .arg(text(
-            "instance",
-            "NAME",
-            "Which broker of this user; dev/NAME is one that mcp-broker dev start has started\n[default: default]",
-        ))
-        .arg(
-            Arg::new("no-start")
-                .long("no-start")
-                .action(ArgAction::SetTrue)
-                .help("Do not start a broker; calls wait 10 s for a running one"),
-        )
-        .arg(choice(
-            "era",
-            "ERA",
-            &ERAS,
-            "The revisions of MCP to offer. legacy: up to 2025-11-25; modern: 2026-07-28;\n\
-             auto: all, but legacy to Claude Code\n[default: auto]",
-        ))
-        .arg(choice(
-            "wake",
-            "HOW",
-            &WakeMode::NAMES,
-            "How to wake the idle agent when messages wait. auto: by the inbox of Claude Code or the queue of\n\
-             Codex; channel: by a channel of Claude Code; tmux: by keys to its terminal; off: never\n\
-             [env: MCP_BROKER_WAKE] [default: auto]",
-        ))
-        .arg(text(
-            "wake-tmux",
-            "PANE",
-            "The pane of tmux for --wake tmux, such as %3\n[default: that of TMUX_PANE]",
-        ))
-        .args(broker_flags())
-        .after_help(EXIT_CODES)
-}
-
-/// The flags for a shared broker. Without a URL this command uses the broker of the user.
-fn broker_flags() -> impl Iterator<Item = Arg> {
-    let url = format!(
-        "Address of a shared broker, to use over WebSocket\n[default: the broker of this user] [env: {URL_ENV}]"
-    );
-    access::with_url_help(access::broker_flags(), url)
+/// Connect an agent to the broker: speak MCP on stdin and stdout.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = EXIT_CODES,
+    mut_args(with_url_help(format!("Address of a shared broker, to use over WebSocket\n\
+        [default: the broker of this user] [env: {URL_ENV}]"))))]
+pub struct ConnectFlags {
+    #[arg(long, value_name = "NAME",
+        help = format!("Register the agent under this name\n[env: {NAME_ENV}] [default: the agent registers itself]"))]
+    name: Option<String>,
+    #[arg(
+        long,
+        help = "Without --name, register the agent under the name of its folder, with a number if another\n\
+        conversation has that name. A resumed conversation gets its name back"
+    )]
+    auto_name: bool,
+    #[arg(
+        long,
+        value_name = "NAME",
+        help = "Which broker of this user; dev/NAME is one that mcp-broker dev start has \
+        started\n[default: default]"
+    )]
+    instance: Option<String>,
+    /// Do not start a broker; calls wait 10 s for a running one.
+    #[arg(long)]
+    no_start: bool,
+    #[arg(long, value_name = "ERA", value_parser = PossibleValuesParser::new(ERAS), hide_possible_values = true,
+        help = one_of(&ERAS, "The revisions of MCP to offer. legacy: up to 2025-11-25; modern: 2026-07-28;\n\
+        auto: all, but legacy to Claude Code\n[default: auto]"))]
+    era: Option<String>,
+    #[arg(long, value_name = "HOW", value_parser = PossibleValuesParser::new(WakeMode::NAMES), hide_possible_values = true,
+        help = one_of(&WakeMode::NAMES, "How to wake the idle agent when messages wait. auto: by the inbox of Claude Code or \
+        the queue of\nCodex; channel: by a channel of Claude Code; tmux: by keys to its terminal; off: never\n\
+        [env: MCP_BROKER_WAKE] [default: auto]"))]
+    wake: Option<String>,
+    #[arg(
+        long,
+        value_name = "PANE",
+        help = "The pane of tmux for --wake tmux, such as %3\n[default: that of TMUX_PANE]"
+    )]
+    wake_tmux: Option<String>,
+    #[command(flatten)]
+    broker: BrokerFlags,
 }
 
 /// Reads a command line that begins with this command, without the arguments of all others: an agent waits for it. `None`
@@ -114,11 +106,12 @@ pub fn matches_alone(args: &[OsString]) -> Option<ArgMatches> {
     if first != NAME {
         return None;
     }
-    command().no_binary_name(true).try_get_matches_from(rest).ok()
+    let command = ConnectFlags::augment_args(Command::new(NAME)).no_binary_name(true);
+    command.try_get_matches_from(rest).ok()
 }
 
 /// What to connect, and to which broker.
-pub struct Connect {
+struct Connect {
     identity: Identity,
     naming: Naming,
     era: OfferedEra,
@@ -129,99 +122,129 @@ pub struct Connect {
     broker: Broker,
 }
 
-impl std::fmt::Debug for Connect {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connect")
-            .field("naming", &self.naming)
-            .finish_non_exhaustive()
-    }
-}
-
 enum Broker {
     Local { instance: Instance, policy: StartPolicy },
     Remote(BrokerAccess),
 }
 
-/// Reads the arguments.
-///
-/// # Errors
-/// [`CliError::Usage`] with one line for the user.
-pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<Connect, CliError> {
-    let usage = |line: String| CliError::Usage(redact_keys(&line));
-    let variable = |name: &str| access::variable(env, name)?.to_str().map(str::to_owned);
-    // An agent changes its broker by its own entry alone, not by what a person uses at the moment.
-    let is_remote = access::names_broker(matches, env, false).map_err(usage)?;
-    let broker = if is_remote {
-        if let Some(flag) = ["instance", "no-start", "wake", "wake-tmux"]
-            .into_iter()
-            .find(|flag| is_given(matches, flag))
-        {
-            return Err(usage(format!(
-                "--{flag} is for the broker of this user, and --url, --context or a variable names another"
-            )));
-        }
-        Broker::Remote(BrokerAccess::read(matches, env).map_err(usage)?)
-    } else {
-        let instance = given(matches, "instance").map_or(Ok(Instance::default()), |name| {
-            let refused = |allowed| {
-                format!(
-                    "instance = {} (--instance) is not allowed; allowed: {allowed}",
-                    quoted(&name)
-                )
-            };
-            Instance::parse(&name).map_err(refused)
-        });
-        let policy = if matches.get_flag("no-start") {
-            StartPolicy::NoStart
-        } else {
-            StartPolicy::Start
-        };
-        Broker::Local {
-            instance: instance.map_err(usage)?,
-            policy,
-        }
-    };
-    let payload_mb = variable(PAYLOAD_ENV).and_then(|text| Size(0..=usize::MAX).parse(text.trim()).ok());
-    let payload_mb = if is_remote {
-        PAYLOAD_MB_MAX
-    } else {
-        payload_mb.unwrap_or(PAYLOAD_MB_DEFAULT)
-    };
-    Ok(Connect {
-        naming: read_naming(matches, variable(NAME_ENV)).map_err(usage)?,
-        wake: read_wake(matches, variable).map_err(usage)?,
-        identity: Identity::from_environment(variable, std::env::current_dir().ok()),
-        era: match given(matches, "era").as_deref() {
-            Some("legacy") => OfferedEra::Legacy,
-            Some("modern") => OfferedEra::Modern,
-            _ => OfferedEra::Auto,
-        },
-        list_wait: read_list_wait(variable(LIST_WAIT_ENV)).map_err(usage)?,
-        frame_len_max: payload_mb.clamp(1, PAYLOAD_MB_MAX) * 1024 * 1024 + ENVELOPE_LEN_MAX,
-        broker,
-    })
+impl Run for ConnectFlags {
+    fn run(self, call: &Call<'_>) -> Result<ExitCode, CliError> {
+        let connect = self
+            .read(call.env)
+            .map_err(|line| CliError::Usage(redact_keys(&line)))?;
+        done(connect.run())
+    }
 }
 
-fn is_given(matches: &ArgMatches, flag: &str) -> bool {
-    matches.value_source(flag) == Some(clap::parser::ValueSource::CommandLine)
+impl ConnectFlags {
+    fn read(&self, env: &EnvVars) -> Result<Connect, String> {
+        let variable = |name: &str| access::variable(env, name)?.to_str().map(str::to_owned);
+        // An agent changes its broker by its own entry alone, not by what a person uses at the moment.
+        let is_remote = self.broker.name_broker(env, false)?;
+        let broker = if is_remote {
+            if let Some(flag) = self.flag_of_user() {
+                return Err(format!(
+                    "--{flag} is for the broker of this user, and --url, --context or a variable names another"
+                ));
+            }
+            Broker::Remote(BrokerAccess::read(&self.broker, env)?)
+        } else {
+            let instance = self.instance.as_ref().map_or(Ok(Instance::default()), |name| {
+                let shown = quoted(name);
+                let refused = |allowed| format!("instance = {shown} (--instance) is not allowed; allowed: {allowed}");
+                Instance::parse(name).map_err(refused)
+            });
+            let policy = if self.no_start {
+                StartPolicy::NoStart
+            } else {
+                StartPolicy::Start
+            };
+            Broker::Local {
+                instance: instance?,
+                policy,
+            }
+        };
+        let payload_mb = variable(PAYLOAD_ENV).and_then(|text| Size(0..=usize::MAX).parse(text.trim()).ok());
+        let payload_mb = if is_remote {
+            PAYLOAD_MB_MAX
+        } else {
+            payload_mb.unwrap_or(PAYLOAD_MB_DEFAULT)
+        };
+        Ok(Connect {
+            naming: self.naming(variable(NAME_ENV))?,
+            wake: self.wake(variable)?,
+            identity: Identity::from_environment(variable, std::env::current_dir().ok()),
+            era: match self.era.as_deref() {
+                Some("legacy") => OfferedEra::Legacy,
+                Some("modern") => OfferedEra::Modern,
+                _ => OfferedEra::Auto,
+            },
+            list_wait: read_list_wait(variable(LIST_WAIT_ENV))?,
+            frame_len_max: payload_mb.clamp(1, PAYLOAD_MB_MAX) * 1024 * 1024 + ENVELOPE_LEN_MAX,
+            broker,
+        })
+    }
+
+    /// The first given flag that is for the broker of this user alone.
+    fn flag_of_user(&self) -> Option<&'static str> {
+        let given = [
+            ("instance", self.instance.is_some()),
+            ("no-start", self.no_start),
+            ("wake", self.wake.is_some()),
+            ("wake-tmux", self.wake_tmux.is_some()),
+        ];
+        given.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
+    }
+
+    fn naming(&self, variable: Option<String>) -> Result<Naming, String> {
+        let flag = self.name.clone().map(|name| (name, "--name"));
+        let Some((name, source)) = flag.or(variable.map(|name| (name, NAME_ENV))) else {
+            return Ok(if self.auto_name {
+                Naming::Automatic
+            } else {
+                Naming::ByAgent
+            });
+        };
+        let refused = |error| format!("name = {} ({source}) is not allowed: {error}", quoted(&name));
+        SessionName::parse(&name).map(Naming::Given).map_err(refused)
+    }
+
+    fn wake(&self, variable: impl Fn(&str) -> Option<String>) -> Result<WakeOptions, String> {
+        let name = self.wake.clone();
+        let name = name.or_else(|| variable(WAKE_ENV).filter(|name| !name.is_empty()));
+        let mode = match name {
+            None => WakeMode::default(),
+            Some(name) => WakeMode::parse(&name).ok_or_else(|| {
+                let names = WakeMode::NAMES.join(", ");
+                format!("wake = {} ({WAKE_ENV}) is not allowed; allowed: {names}", quoted(&name))
+            })?,
+        };
+        let pane = match &self.wake_tmux {
+            Some(name) => Some(Pane::parse(name).ok_or_else(|| {
+                format!(
+                    "--wake-tmux = {} is not allowed; name a pane as tmux does, such as %3",
+                    quoted(name)
+                )
+            })?),
+            None => variable("TMUX_PANE").and_then(|name| Pane::parse(&name)),
+        };
+        if mode == WakeMode::Tmux && pane.is_none() {
+            return Err("wake = tmux needs a pane: set --wake-tmux, or run in tmux".to_owned());
+        }
+        Ok(WakeOptions {
+            mode,
+            inbox: Inbox::from_environment(&variable),
+            codex: variable(CODEX_ENV)
+                .filter(|program| !program.is_empty())
+                .unwrap_or_else(|| "codex".to_owned())
+                .into(),
+            pane,
+        })
+    }
 }
 
 fn quoted(text: &str) -> String {
     config::quoted_value("", text)
-}
-
-fn read_naming(matches: &ArgMatches, variable: Option<String>) -> Result<Naming, String> {
-    let flag = given(matches, "name").map(|name| (name, "--name"));
-    let Some((name, source)) = flag.or(variable.map(|name| (name, NAME_ENV))) else {
-        let is_automatic = matches.get_flag("auto-name");
-        return Ok(if is_automatic {
-            Naming::Automatic
-        } else {
-            Naming::ByAgent
-        });
-    };
-    let refused = |error| format!("name = {} ({source}) is not allowed: {error}", quoted(&name));
-    SessionName::parse(&name).map(Naming::Given).map_err(refused)
 }
 
 fn read_list_wait(text: Option<String>) -> Result<Duration, String> {
@@ -238,77 +261,47 @@ fn read_list_wait(text: Option<String>) -> Result<Duration, String> {
     LIST_WAIT.parse(&text).map_err(refused)
 }
 
-fn read_wake(matches: &ArgMatches, variable: impl Fn(&str) -> Option<String>) -> Result<WakeOptions, String> {
-    let name = given(matches, "wake").or_else(|| variable(WAKE_ENV).filter(|name| !name.is_empty()));
-    let mode = match name {
-        None => WakeMode::default(),
-        Some(name) => WakeMode::parse(&name).ok_or_else(|| {
-            let names = WakeMode::NAMES.join(", ");
-            format!("wake = {} ({WAKE_ENV}) is not allowed; allowed: {names}", quoted(&name))
-        })?,
-    };
-    let pane = match given(matches, "wake-tmux") {
-        Some(name) => Some(Pane::parse(&name).ok_or_else(|| {
-            format!(
-                "--wake-tmux = {} is not allowed; name a pane as tmux does, such as %3",
-                quoted(&name)
-            )
-        })?),
-        None => variable("TMUX_PANE").and_then(|name| Pane::parse(&name)),
-    };
-    if mode == WakeMode::Tmux && pane.is_none() {
-        return Err("wake = tmux needs a pane: set --wake-tmux, or run in tmux".to_owned());
-    }
-    Ok(WakeOptions {
-        mode,
-        inbox: Inbox::from_environment(&variable),
-        codex: variable(CODEX_ENV)
-            .filter(|program| !program.is_empty())
-            .unwrap_or_else(|| "codex".to_owned())
-            .into(),
-        pane,
-    })
-}
-
-/// Serves the client until it ends.
-///
-/// # Errors
-/// [`CliError::Usage`] when the files of the broker cannot be used, [`CliError::Failed`] when the system refuses a thread or
-/// a descriptor.
-pub fn run(connect: Connect) -> Result<(), CliError> {
-    let failed = |error: std::io::Error| CliError::Failed(format!("the front cannot start: {error}"));
-    // First, so that no other part of the program can write to stdout.
-    let stdout = Stdout::take().map_err(failed)?;
-    let expects_other_lists =
-        matches!(&connect.broker, Broker::Local { instance, .. } if expects_other_lists(instance));
-    let is_remote = matches!(&connect.broker, Broker::Remote(_));
-    let is_named = connect.naming == Naming::Automatic;
-    let (dial, log): (Arc<dyn Dial>, Option<PathBuf>) = match connect.broker {
-        Broker::Local { instance, policy } => {
-            let paths = LocalPaths::of(&instance).map_err(|error| CliError::Usage(error.to_string()))?;
-            check_writable(&paths)?;
-            let log = log_beside(&paths);
-            (Arc::new(LocalDial { paths, policy }), Some(log))
+impl Connect {
+    /// Serves the client until it ends.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] when the files of the broker cannot be used, [`CliError::Failed`] when the system refuses a thread or
+    /// a descriptor.
+    fn run(self) -> Result<(), CliError> {
+        let failed = |error: std::io::Error| CliError::Failed(format!("the front cannot start: {error}"));
+        // First, so that no other part of the program can write to stdout.
+        let stdout = Stdout::take().map_err(failed)?;
+        let expects_other_lists =
+            matches!(&self.broker, Broker::Local { instance, .. } if expects_other_lists(instance));
+        let is_remote = matches!(&self.broker, Broker::Remote(_));
+        let is_named = self.naming == Naming::Automatic;
+        let (dial, log): (Arc<dyn Dial>, Option<PathBuf>) = match self.broker {
+            Broker::Local { instance, policy } => {
+                let paths = LocalPaths::of(&instance).map_err(|error| CliError::Usage(error.to_string()))?;
+                check_writable(&paths)?;
+                let log = log_beside(&paths);
+                (Arc::new(LocalDial { paths, policy }), Some(log))
+            }
+            Broker::Remote(access) => {
+                let paths = LocalPaths::of(&Instance::default());
+                (Arc::new(RemoteDial { access }), paths.ok().as_ref().map(log_beside))
+            }
+        };
+        let options = Options {
+            identity: self.identity,
+            naming: self.naming,
+            era: self.era,
+            wake: self.wake,
+            frame_len_max: self.frame_len_max,
+            expects_other_lists,
+            list_wait: is_remote.then_some(self.list_wait),
+            awaits_introduction: expects_other_lists || is_remote || is_named,
+            log: Log::at(log.as_deref()),
+        };
+        match front::run(options, stdout, dial) {
+            Ok(never) => match never {},
+            Err(error) => Err(failed(error)),
         }
-        Broker::Remote(access) => {
-            let paths = LocalPaths::of(&Instance::default());
-            (Arc::new(RemoteDial { access }), paths.ok().as_ref().map(log_beside))
-        }
-    };
-    let options = Options {
-        identity: connect.identity,
-        naming: connect.naming,
-        era: connect.era,
-        wake: connect.wake,
-        frame_len_max: connect.frame_len_max,
-        expects_other_lists,
-        list_wait: is_remote.then_some(connect.list_wait),
-        awaits_introduction: expects_other_lists || is_remote || is_named,
-        log: Log::at(log.as_deref()),
-    };
-    match front::run(options, stdout, dial) {
-        Ok(never) => match never {},
-        Err(error) => Err(failed(error)),
     }
 }
 

@@ -11,15 +11,13 @@ use actors::locked::Locked;
 use rest::desk::Desk;
 use rest::messages::PersonsMessages;
 use rest::questions::{Question, Questions};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use ureq::http::Method;
 
 use super::model::{Command, MESSAGES_LEN, Update};
 use crate::access::{BrokerAccess, BrokerUrl};
-use crate::client::{ApiRequest, Client, ClientError, parameter, percent_encoded, with_query};
-use crate::operate::{EventStream, Frame, Pages, parsed};
+use crate::client::{ApiRequest, Client, ClientError, parameter, parsed, percent_encoded, with_query};
+use crate::operate::{EventStream, Frame, Pages, desk::person_of_key};
 use common::user_broker::{
     LocalPaths, StartPolicy, attach,
     hello::{COMMAND, Hello, HelloKey},
@@ -82,11 +80,6 @@ pub struct Caller {
     pub project: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Me {
-    human: Option<String>,
-}
-
 impl Caller {
     /// A client that acts for this person, and the name of the person.
     fn client(&self, access: BrokerAccess) -> Result<(Client, String), ClientError> {
@@ -95,8 +88,8 @@ impl Caller {
             client = client.with_header("x-project-id", project.as_str());
         }
         let mut human = self.name.clone();
-        if human.is_none() && client.access.key.is_some() {
-            human = parsed::<Me>(&client.send(&ApiRequest::get("/api/v1/me"))?)?.human;
+        if human.is_none() {
+            human = person_of_key(&client)?;
         }
         let human = human.unwrap_or_else(|| self.user.clone());
         client = client.with_header("x-human", human.as_str());
@@ -222,14 +215,8 @@ fn stream(
 /// All open questions.
 fn pending(client: &Client) -> Result<Update, ClientError> {
     let path = "/api/v1/questions?state=pending".to_owned();
-    let mut pages = Pages::new(client, path, "questions", PAGE_LEN, PENDING_MAX);
-    let mut questions = Vec::new();
-    while let Some(page) = pages.next_page()? {
-        for question in page {
-            questions.push(parsed(question.get())?);
-        }
-    }
-    Ok(Update::Pending(questions))
+    let pages = Pages::new(client, path, "questions", PAGE_LEN, PENDING_MAX);
+    pages.all().map(Update::Pending)
 }
 
 /// Carries out commands until their sender is gone.
@@ -285,22 +272,22 @@ fn carry_out_one(client: &Client, console: Option<&str>, command: &Command) -> R
     let body = client.send(&request)?;
     Ok(match command {
         Command::Read(id) => {
-            let mut question: Question = read(&body)?;
+            let mut question: Question = parsed(&body)?;
             // They are not shown here.
             for image in question.images.iter_mut().flatten() {
                 image.data = String::new();
             }
             let path = format!("{}/draft", path_of(id));
             // A question may have no draft.
-            let draft = client.send(&ApiRequest::get(path)).ok();
-            let draft = draft.and_then(|draft| read::<Value>(&draft).ok()?["text"].as_str().map(str::to_owned));
+            let draft = client.get::<Value>(path).ok();
+            let draft = draft.and_then(|draft| draft["text"].as_str().map(str::to_owned));
             Update::Whole {
                 question: Box::new(question),
                 draft,
             }
         }
         Command::History { cursor } => {
-            let page: Questions = read(&body)?;
+            let page: Questions = parsed(&body)?;
             Update::History {
                 questions: page.questions,
                 cursor: page.next_cursor,
@@ -308,7 +295,7 @@ fn carry_out_one(client: &Client, console: Option<&str>, command: &Command) -> R
             }
         }
         Command::Messages => {
-            let page: PersonsMessages = read(&body)?;
+            let page: PersonsMessages = parsed(&body)?;
             Update::Messages {
                 session_id: page.session_id,
                 messages: page.messages,
@@ -317,10 +304,6 @@ fn carry_out_one(client: &Client, console: Option<&str>, command: &Command) -> R
         }
         _ => Update::Done(command.clone()),
     })
-}
-
-fn read<T: DeserializeOwned>(body: &str) -> Result<T, ClientError> {
-    parsed(body)
 }
 
 fn path_of(question: &str) -> String {

@@ -15,12 +15,14 @@ mod settings;
 mod terminal;
 mod view;
 
-use actors::model::{BrokerError, SessionName};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use std::process::ExitCode;
 
-use super::access::{self, BrokerAccess, EnvVars, variable};
+use actors::model::{BrokerError, SessionName};
+use clap::Args;
+
+use super::access::{BrokerAccess, BrokerFlags, EnvVars, variable, with_default};
+use super::call::{Call, Run, done};
 use super::error::CliError;
-use super::flags::{given, many, switch, text};
 use super::output::{EXIT_CODES, Output};
 use super::screen;
 use super::usage_errors::redact_keys;
@@ -29,7 +31,7 @@ use common::user_broker::{Instance, LocalPaths};
 use feed::{Caller, Place};
 use model::Options;
 use notify::Notifier;
-pub use settings::Console;
+use settings::Console;
 
 /// The name of the command.
 pub const NAME: &str = "console";
@@ -47,116 +49,111 @@ The broker keeps unsent text as a draft, so that neither its restart nor the end
 Without --url it uses the broker of this user, and starts it if it does not run. An API key of scope answer
 names the person who answers. --plain writes and reads lines, for pipes and screen readers.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    let name = text("name", "NAME", "")
-        .help("Person who answers\n[default: the person of the key, else the name of the user]");
-    Command::new(NAME)
-        .about("Answer the questions of agents in a terminal")
-        .long_about(ABOUT)
-        .arg(name)
-        .arg(many(
-            "role",
-            "ROLE",
-            "Role of that person, to which questions may be addressed; may be repeated.\nA key has roles of its own",
-        ))
-        .arg(text(
-            "project",
-            "PROJECT",
-            "The project, for a key that may act in several\n[default: that of the key, else default]",
-        ))
-        .arg(switch(
-            "plain",
-            "Lines instead of a screen, for pipes and screen readers",
-        ))
-        .arg(switch("bell", "Ring the bell of the terminal when a question comes"))
-        .arg(
-            Arg::new("mute")
-                .long("mute")
-                .value_name("WHAT")
-                .value_parser(["yaps"])
-                .hide_possible_values(true)
-                .action(ArgAction::Append)
-                .help("Show no yaps: the lines of agents that want no answer\n[allowed: yaps]"),
-        )
-        .arg(text("notify-command", "COMMAND", "").help(format!(
-            "Run this when a question comes, with a title and a text as its last arguments, such as\n\
-             notify-send\n[env: {NOTIFY_COMMAND_ENV}]"
-        )))
-        .arg(
-            Arg::new("notify-text")
-                .long("notify-text")
-                .action(ArgAction::SetTrue)
-                .help(format!(
-                    "Notifications show the question too, not only who asks\n[env: {NOTIFY_TEXT_ENV}=true]"
-                )),
-        )
-        .args(access::with_url_help(
-            access::broker_flags(),
-            format!(
-                "Address of the broker\n[default: the broker of this user, which is started] [env: {}]",
-                config::URL_ENV
-            ),
-        ))
-        .after_help(EXIT_CODES)
+/// Answer the questions of agents in a terminal.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = EXIT_CODES,
+    mut_args(with_default("the broker of this user, which is started")))]
+pub struct ConsoleFlags {
+    #[arg(
+        long,
+        value_name = "NAME",
+        help = "Person who answers\n[default: the person of the key, else the name of the user]"
+    )]
+    name: Option<String>,
+    #[arg(
+        long = "role",
+        value_name = "ROLE",
+        value_delimiter = ',',
+        help = "Role of that person, to which questions may be \
+        addressed; may be repeated.\nA key has roles of its own"
+    )]
+    roles: Vec<String>,
+    #[arg(
+        long,
+        value_name = "PROJECT",
+        help = "The project, for a key that may act in several\n[default: that of the key, else default]"
+    )]
+    project: Option<String>,
+    /// Lines instead of a screen, for pipes and screen readers.
+    #[arg(long)]
+    plain: bool,
+    /// Ring the bell of the terminal when a question comes.
+    #[arg(long)]
+    bell: bool,
+    #[arg(long, value_name = "WHAT", value_parser = ["yaps"], hide_possible_values = true,
+        help = "Show no yaps: the lines of agents that want no answer\n[allowed: yaps]")]
+    mute: Vec<String>,
+    #[arg(long, value_name = "COMMAND", help = format!("Run this when a question comes, with a title and a text as its last \
+        arguments, such as\nnotify-send\n[env: {NOTIFY_COMMAND_ENV}]"))]
+    notify_command: Option<String>,
+    #[arg(long, help = format!("Notifications show the question too, not only who asks\n[env: {NOTIFY_TEXT_ENV}=true]"))]
+    notify_text: bool,
+    #[command(flatten)]
+    broker: BrokerFlags,
 }
 
-/// Reads the arguments.
-///
-/// # Errors
-/// [`CliError::Usage`] with one line for the user.
-pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<Console, CliError> {
-    let usage = |line: String| CliError::Usage(redact_keys(&line));
-    let access = BrokerAccess::read(matches, env).map_err(usage)?;
-    let place = if access::names_broker(matches, env, true).map_err(usage)? {
-        Place::Given(access)
-    } else {
-        let paths = LocalPaths::of(&Instance::default()).map_err(|error| usage(error.to_string()))?;
-        Place::User {
-            paths: Box::new(paths),
-            access,
+impl Run for ConsoleFlags {
+    /// Shows the desk until the person quits.
+    fn run(self, call: &Call<'_>) -> Result<ExitCode, CliError> {
+        let console = self
+            .read(call.env)
+            .map_err(|line| CliError::Usage(redact_keys(&line)))?;
+        if console.is_plain {
+            return done(lines::run(console));
         }
-    };
-    let text = |name: &str| variable(env, name).map(|value| value.to_string_lossy().into_owned());
-    let name = given(matches, "name");
-    if let Some(name) = &name {
-        check_name(name).map_err(usage)?;
+        screen::check_terminal(NAME, "mcp-broker console --plain", console.term.as_deref())?;
+        done(terminal::run(console))
     }
-    let user = user_name(env);
-    let roles = matches.get_many::<String>("role").into_iter().flatten();
-    let project = given(matches, "project");
-    if let Some(project) = project
-        .as_ref()
-        .filter(|project| !project.bytes().all(|byte| byte.is_ascii_graphic()))
-    {
-        let shown = config::quoted_value("", project);
-        return Err(usage(format!(
-            "project = {shown} (--project) is not allowed; allowed: the id of a project"
-        )));
+}
+
+impl ConsoleFlags {
+    fn read(self, env: &EnvVars) -> Result<Console, String> {
+        let access = BrokerAccess::read(&self.broker, env)?;
+        let place = if self.broker.name_broker(env, true)? {
+            Place::Given(access)
+        } else {
+            let paths = LocalPaths::of(&Instance::default()).map_err(|error| error.to_string())?;
+            Place::User {
+                paths: Box::new(paths),
+                access,
+            }
+        };
+        let text = |name: &str| variable(env, name).map(|value| value.to_string_lossy().into_owned());
+        if let Some(name) = &self.name {
+            check_name(name)?;
+        }
+        let is_id = |project: &&String| project.bytes().all(|byte| byte.is_ascii_graphic());
+        if let Some(project) = self.project.as_ref().filter(|project| !is_id(project)) {
+            let shown = config::quoted_value("", project);
+            return Err(format!(
+                "project = {shown} (--project) is not allowed; allowed: the id of a project"
+            ));
+        }
+        let user = user_name(env);
+        let command = self.notify_command.or_else(|| text(NOTIFY_COMMAND_ENV));
+        let has_text = self.notify_text || text(NOTIFY_TEXT_ENV).is_some_and(|text| text == "true");
+        Ok(Console {
+            place,
+            options: Options {
+                human: self.name.clone().unwrap_or_else(|| user.clone()),
+                project: self.project.clone(),
+                has_colours: !Output::new(false, false, env).plain,
+                mutes_yaps: !self.mute.is_empty(),
+            },
+            caller: Caller {
+                name: self.name,
+                user,
+                roles: self.roles,
+                project: self.project,
+            },
+            notifier: Notifier::new(self.bell, command.as_deref(), has_text, env),
+            is_plain: self.plain,
+            editor: text("VISUAL")
+                .or_else(|| text("EDITOR"))
+                .unwrap_or_else(|| "vi".to_owned()),
+            term: text("TERM"),
+        })
     }
-    let command = given(matches, "notify-command").or_else(|| text(NOTIFY_COMMAND_ENV));
-    let has_text = matches.get_flag("notify-text") || text(NOTIFY_TEXT_ENV).is_some_and(|text| text == "true");
-    Ok(Console {
-        place,
-        options: Options {
-            human: name.clone().unwrap_or_else(|| user.clone()),
-            project: project.clone(),
-            has_colours: !Output::new(false, false, env).plain,
-            mutes_yaps: matches.contains_id("mute"),
-        },
-        caller: Caller {
-            name,
-            user,
-            roles: roles.cloned().collect(),
-            project,
-        },
-        notifier: Notifier::new(matches.get_flag("bell"), command.as_deref(), has_text, env),
-        is_plain: matches.get_flag("plain"),
-        editor: text("VISUAL")
-            .or_else(|| text("EDITOR"))
-            .unwrap_or_else(|| "vi".to_owned()),
-        term: text("TERM"),
-    })
 }
 
 fn check_name(name: &str) -> Result<(), String> {
@@ -172,19 +169,6 @@ fn user_name(env: &EnvVars) -> String {
     let mut named = named.filter_map(|name| variable(env, name)?.to_str());
     let usable = named.find(|name| check_name(name).is_ok());
     usable.unwrap_or(HUMAN_DEFAULT).to_owned()
-}
-
-/// Shows the desk until the person quits.
-///
-/// # Errors
-/// [`CliError::Usage`] without a terminal that can show it, [`CliError::Failed`] when the terminal fails,
-/// [`CliError::Signalled`] when a signal ends it.
-pub fn run(console: Console) -> Result<(), CliError> {
-    if console.is_plain {
-        return lines::run(console);
-    }
-    screen::check_terminal(NAME, "mcp-broker console --plain", console.term.as_deref())?;
-    terminal::run(console)
 }
 
 #[cfg(test)]

@@ -9,12 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::agent::{Agent, Way};
-use crate::{
-    access::{BrokerAccess, BrokerUrl},
-    embedded::EmbeddedBroker,
-    mcp_client::CallError,
-    table::escaped,
-};
+use crate::{access::BrokerAccess, embedded::EmbeddedBroker, mcp_client::CallError, table::escaped};
 
 /// Longest wait for something that the broker does by itself.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -59,10 +54,9 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// The address of the broker cannot be used.
     pub fn new(broker: &'a EmbeddedBroker, duration: Duration) -> Result<Self, String> {
-        let url = BrokerUrl::parse(&format!("http://{}", broker.address), "default")?;
         Ok(Self {
             broker,
-            access: BrokerAccess::without_key(url),
+            access: broker.access()?,
             agents: Vec::new(),
             started: Instant::now(),
             duration,

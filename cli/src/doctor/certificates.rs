@@ -18,9 +18,6 @@ use crate::mcp_client::{connect_tcp, split_address};
 use common::{config::StorageKind, tls::Roots};
 use storage::redis::tls_servers;
 
-/// The name of the check.
-pub const NAME: &str = "certificates";
-
 /// Longest time of each read and write.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// A certificate that expires within this time is a warning.
@@ -41,7 +38,7 @@ struct TlsServer {
 pub fn check(setup: &Setup) -> Vec<Finding> {
     let servers = servers(setup);
     if servers.is_empty() {
-        return vec![Finding::ok(NAME, "nothing is reached over TLS")];
+        return vec![Finding::ok("nothing is reached over TLS")];
     }
     let asked = servers.iter().take(SERVERS_MAX);
     std::thread::scope(|scope| {
@@ -98,15 +95,15 @@ fn finding(server: &TlsServer) -> Finding {
     let verdict = match verdict(server) {
         Ok(verdict) => verdict,
         Err(reason) => {
-            return Finding::warning(NAME, format!("{at} cannot be checked: {reason}"))
+            return Finding::warning(format!("{at} cannot be checked: {reason}"))
                 .cure("see whether the server runs and speaks TLS on that port");
         }
     };
     let (found, cure) = match verdict {
-        Verdict::Valid => return Finding::ok(NAME, format!("{at} is valid for the next {} days", days(EXPIRES_SOON))),
+        Verdict::Valid => return Finding::ok(format!("{at} is valid for the next {} days", days(EXPIRES_SOON))),
         Verdict::ExpiresSoon(at_time) => {
             let found = format!("{at} expires soon{at_time}");
-            return Finding::warning(NAME, found).cure("renew it on that server");
+            return Finding::warning(found).cure("renew it on that server");
         }
         Verdict::Expired(at_time) => (format!("{at} has expired{at_time}"), "renew it on that server"),
         Verdict::OtherName => (
@@ -122,7 +119,7 @@ fn finding(server: &TlsServer) -> Finding {
         }
         Verdict::Invalid(reason) => (format!("{at} is not valid: {reason}"), "renew it on that server"),
     };
-    Finding::error(NAME, found).cure(cure)
+    Finding::error(found).cure(cure)
 }
 
 fn days(time: Duration) -> u64 {

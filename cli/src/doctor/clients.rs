@@ -19,9 +19,6 @@ use crate::{
     client_file::{parse, read},
 };
 
-/// The name of the check.
-pub const NAME: &str = "clients";
-
 /// Most brokers that are asked whether they answer.
 const BROKERS_MAX: usize = 8;
 /// The names that an entry for a broker usually has.
@@ -56,11 +53,8 @@ pub fn check(setup: &Setup) -> Vec<Finding> {
                     }));
                 }
                 Err(reason) => findings.push(
-                    Finding::error(
-                        NAME,
-                        format!("{}: {} cannot be used: {reason}", client.label, file.display()),
-                    )
-                    .cure("correct the file in an editor: the client ignores it or does not start"),
+                    Finding::error(format!("{}: {} cannot be used: {reason}", client.label, file.display()))
+                        .cure("correct the file in an editor: the client ignores it or does not start"),
                 ),
             }
         }
@@ -74,7 +68,7 @@ pub fn check(setup: &Setup) -> Vec<Finding> {
             CLIENTS[0].word,
             words.join(", ")
         );
-        findings.push(Finding::note(NAME, "no configuration of an MCP client was found").cure(cure));
+        findings.push(Finding::note("no configuration of an MCP client was found").cure(cure));
     }
     findings
 }
@@ -93,10 +87,11 @@ fn files(setup: &Setup, client: &AgentClient, project: Option<&Path>) -> Vec<Pat
 }
 
 fn without_entry(client: &AgentClient, file: &Path) -> Finding {
-    Finding::note(
-        NAME,
-        format!("{}: {} has no entry for a broker", client.label, file.display()),
-    )
+    Finding::note(format!(
+        "{}: {} has no entry for a broker",
+        client.label,
+        file.display()
+    ))
     .cure(format!("mcp-broker setup {} adds one", client.word))
 }
 
@@ -146,7 +141,7 @@ fn entry_findings(setup: &Setup, found: &Found, answers: &BTreeMap<String, Resul
     let Found { client, file, entry } = found;
     let at = format!("{}: the entry {} in {}", client.label, entry.name, file.display());
     if entry.is_disabled {
-        return vec![Finding::note(NAME, format!("{at} is switched off"))];
+        return vec![Finding::note(format!("{at} is switched off"))];
     }
     let mut findings = vec![target_finding(setup, client, entry, &at, answers)];
     for variable in entry
@@ -155,20 +150,15 @@ fn entry_findings(setup: &Setup, found: &Found, answers: &BTreeMap<String, Resul
         .filter(|variable| setup.variable(variable).is_none())
     {
         findings.push(
-            Finding::warning(
-                NAME,
-                format!("{at} refers to the variable {variable}, which is not set here"),
-            )
-            .cure(format!("set it where the client starts: export {variable}=KEY")),
+            Finding::warning(format!("{at} refers to the variable {variable}, which is not set here"))
+                .cure(format!("set it where the client starts: export {variable}=KEY")),
         );
     }
     if entry.has_plain_key {
-        findings.push(
-            Finding::note(NAME, format!("{at} holds a key in clear text")).cure(format!(
-                "refer to a variable instead: mcp-broker config {} --key-env",
-                client.word
-            )),
-        );
+        findings.push(Finding::note(format!("{at} holds a key in clear text")).cure(format!(
+            "refer to a variable instead: mcp-broker config {} --key-env",
+            client.word
+        )));
     }
     findings
 }
@@ -182,18 +172,18 @@ fn target_finding(
 ) -> Finding {
     let again = format!("replace it by what mcp-broker config {} prints", client.word);
     match &entry.target {
-        Target::Unknown => Finding::error(NAME, format!("{at} has neither a URL nor a command")).cure(again),
+        Target::Unknown => Finding::error(format!("{at} has neither a URL nor a command")).cure(again),
         Target::Command(command) => command_finding(setup, client, command, at),
         Target::Url(_) => match base_url(setup, entry) {
-            None => Finding::error(NAME, format!("{at} has a URL that cannot be used")).cure(again),
+            None => Finding::error(format!("{at} has a URL that cannot be used")).cure(again),
             Some(base) => match answers.get(&base.text) {
-                Some(Ok(())) => Finding::ok(NAME, format!("{at} leads to {}, where a broker answers", base.text)),
-                Some(Err(reason)) => Finding::warning(
-                    NAME,
-                    format!("{at} leads to {}, where no broker answers: {reason}", base.text),
-                )
+                Some(Ok(())) => Finding::ok(format!("{at} leads to {}, where a broker answers", base.text)),
+                Some(Err(reason)) => Finding::warning(format!(
+                    "{at} leads to {}, where no broker answers: {reason}",
+                    base.text
+                ))
                 .cure("start the broker there (mcp-broker serve), or correct the address in the file"),
-                None => Finding::note(NAME, format!("{at} leads to {}, which was not asked", base.text)),
+                None => Finding::note(format!("{at} leads to {}, which was not asked", base.text)),
             },
         },
     }
@@ -202,23 +192,21 @@ fn target_finding(
 fn command_finding(setup: &Setup, client: &AgentClient, command: &StartedCommand, at: &str) -> Finding {
     let program = &command.program;
     if !is_program_found(setup, program) {
-        return Finding::error(
-            NAME,
-            format!("{at} starts {program}, which is not found or cannot be executed"),
-        )
+        return Finding::error(format!(
+            "{at} starts {program}, which is not found or cannot be executed"
+        ))
         .cure("install it on the PATH of the client, or give its full path");
     }
     if command.is_own && !command.is_front {
-        return Finding::error(
-            NAME,
-            format!("{at} starts {program} without the word connect, and no MCP server answers the client"),
-        )
+        return Finding::error(format!(
+            "{at} starts {program} without the word connect, and no MCP server answers the client"
+        ))
         .cure(format!(
             "remove the entry from the file and run mcp-broker setup {}",
             client.word
         ));
     }
-    Finding::ok(NAME, format!("{at} starts {program}"))
+    Finding::ok(format!("{at} starts {program}"))
 }
 
 fn is_program_found(setup: &Setup, program: &str) -> bool {

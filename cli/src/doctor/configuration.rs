@@ -3,9 +3,6 @@
 use super::{findings::Finding, setup::Setup};
 use common::config::Source;
 
-/// The name of the check.
-pub const NAME: &str = "configuration";
-
 /// Lists the settings that are not the defaults, and what is probably a mistake.
 pub fn check(setup: &Setup) -> Vec<Finding> {
     let (config, values) = match &setup.settings {
@@ -13,29 +10,26 @@ pub fn check(setup: &Setup) -> Vec<Finding> {
         Err(error) => {
             let cure = "correct it; docs/configuration.md lists all settings, as does mcp-broker serve --help";
             let found = format!("{}: a start is refused: {error}", checked(setup));
-            return vec![Finding::error(NAME, found).cure(cure)];
+            return vec![Finding::error(found).cure(cure)];
         }
     };
     let given: Vec<_> = values.iter().filter(|value| value.source != Source::Default).collect();
-    let mut findings = vec![Finding::ok(NAME, checked(setup))];
+    let mut findings = vec![Finding::ok(checked(setup))];
     findings.push(match given.len() {
-        0 => Finding::ok(NAME, "all settings have their defaults"),
-        len => Finding::ok(
-            NAME,
-            format!(
-                "{len} of {} settings are given, the others have their defaults",
-                values.len()
-            ),
-        ),
+        0 => Finding::ok("all settings have their defaults"),
+        len => Finding::ok(format!(
+            "{len} of {} settings are given, the others have their defaults",
+            values.len()
+        )),
     });
     findings.extend(given.into_iter().map(|value| {
         let text = value.value.as_deref().unwrap_or("(empty)");
-        Finding::ok(NAME, format!("{} = {text} (from {})", value.name, value.location()))
+        Finding::ok(format!("{} = {text} (from {})", value.name, value.location()))
     }));
     let warned = config
         .warnings()
         .into_iter()
-        .map(|warning| Finding::warning(NAME, warning).cure("see docs/configuration.md for the setting that it names"));
+        .map(|warning| Finding::warning(warning).cure("see docs/configuration.md for the setting that it names"));
     findings.extend(warned);
     findings
 }

@@ -39,7 +39,7 @@ impl Severity {
 /// One finding of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The name of the check.
+    /// The name of the check, which the list of checks has.
     pub check: &'static str,
     pub severity: Severity,
     /// What is the case.
@@ -51,33 +51,40 @@ pub struct Finding {
 
 impl Finding {
     /// It is as it should be.
-    pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self::new(check, Severity::Ok, found)
+    pub fn ok(found: impl Into<String>) -> Self {
+        Self::new(Severity::Ok, found)
     }
 
     /// It is worth knowing.
-    pub fn note(check: &'static str, found: impl Into<String>) -> Self {
-        Self::new(check, Severity::Note, found)
+    pub fn note(found: impl Into<String>) -> Self {
+        Self::new(Severity::Note, found)
     }
 
     /// It will fail, or lose something, later.
-    pub fn warning(check: &'static str, found: impl Into<String>) -> Self {
-        Self::new(check, Severity::Warning, found)
+    pub fn warning(found: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, found)
     }
 
     /// It does not work.
-    pub fn error(check: &'static str, found: impl Into<String>) -> Self {
-        Self::new(check, Severity::Error, found)
+    pub fn error(found: impl Into<String>) -> Self {
+        Self::new(Severity::Error, found)
     }
 
-    fn new(check: &'static str, severity: Severity, found: impl Into<String>) -> Self {
-        let (found, cure) = (found.into(), None);
+    fn new(severity: Severity, found: impl Into<String>) -> Self {
         Self {
-            check,
+            check: "",
             severity,
-            found,
-            cure,
+            found: found.into(),
+            cure: None,
         }
+    }
+
+    /// Names the check that has found it, unless it has a name already.
+    pub fn of(mut self, check: &'static str) -> Self {
+        if self.check.is_empty() {
+            self.check = check;
+        }
+        self
     }
 
     /// Adds what to do.
@@ -142,8 +149,10 @@ mod tests {
     #[test]
     fn findings_are_a_table_for_people_and_lines_for_programs() {
         let findings = [
-            Finding::ok("clock", "it is right"),
-            Finding::error("ports", "\u{1b}[31mtaken").cure("choose another --port"),
+            Finding::ok("it is right").of("clock"),
+            Finding::error("\u{1b}[31mtaken")
+                .of("ports")
+                .cure("choose another --port"),
         ];
         let table = "clock  ok       it is right\n\
                      ports  error    \\u{1b}[31mtaken\n\

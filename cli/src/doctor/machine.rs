@@ -6,14 +6,6 @@ use rustix::process::{Resource, getrlimit};
 use super::{findings::Finding, setup::Setup};
 use common::user_broker::{Living, living_brokers};
 
-/// The name of the check of the limit of open files.
-pub const FILES: &str = "open files";
-/// The name of the check of the clock.
-pub const CLOCK: &str = "clock";
-
-/// The name of the check of the brokers of this user.
-pub const BROKERS: &str = "brokers";
-
 /// A time at which this program existed already: 2026-01-01T00:00:00Z, in ms.
 const BUILT_AFTER_MS: u64 = 1_767_225_600_000;
 /// A time by which this program is out of date: 2056-01-01T00:00:00Z, in ms.
@@ -22,21 +14,20 @@ const USED_BEFORE_MS: u64 = 2_713_910_400_000;
 /// Compares the hard limit with what the configured connections need. The broker raises the soft limit by itself.
 pub fn check_files(setup: &Setup) -> Vec<Finding> {
     let Some(config) = setup.config() else {
-        return vec![Finding::note(FILES, "not checked: the configuration is refused")];
+        return vec![Finding::note("not checked: the configuration is refused")];
     };
     let (wanted, limit) = (config.files_wanted(), getrlimit(Resource::Nofile).maximum);
     let connections = config.connections_max;
     vec![match limit {
-        Some(limit) if limit < wanted => Finding::warning(
-            FILES,
-            format!("the hard limit is {limit}, and connections_max = {connections} needs {wanted}"),
-        )
+        Some(limit) if limit < wanted => Finding::warning(format!(
+            "the hard limit is {limit}, and connections_max = {connections} needs {wanted}"
+        ))
         .cure(format!(
             "raise it (ulimit -Hn {wanted}; LimitNOFILE={wanted} in a systemd unit; --ulimit nofile={wanted} for a \
              container), or lower --connections-max"
         )),
-        Some(limit) => Finding::ok(FILES, format!("the hard limit is {limit}, and {wanted} are needed")),
-        None => Finding::ok(FILES, format!("the number is not limited, and {wanted} are needed")),
+        Some(limit) => Finding::ok(format!("the hard limit is {limit}, and {wanted} are needed")),
+        None => Finding::ok(format!("the number is not limited, and {wanted} are needed")),
     }]
 }
 
@@ -44,13 +35,13 @@ pub fn check_files(setup: &Setup) -> Vec<Finding> {
 pub fn check_brokers(_: &Setup) -> Vec<Finding> {
     let living = living_brokers();
     if living.is_empty() {
-        return vec![Finding::ok(BROKERS, "none of this user runs in the background")];
+        return vec![Finding::ok("none of this user runs in the background")];
     }
     let findings = living.iter().map(|(paths, state)| {
         let (name, socket) = (&paths.instance, paths.socket.display());
         let twins = living.iter().filter(|(other, _)| other.instance == paths.instance);
         if twins.count() == 1 {
-            return Finding::ok(BROKERS, format!("{name} runs, {socket}"));
+            return Finding::ok(format!("{name} runs, {socket}"));
         }
         let found =
             format!("{name} runs more than once, here with {socket}: agents of one do not see those of the other");
@@ -58,7 +49,7 @@ pub fn check_brokers(_: &Setup) -> Vec<Finding> {
             Living::Yes(info) => format!("end one of them, such as this one: kill {}", info.pid),
             Living::Changing | Living::No => "end one of them".to_owned(),
         };
-        Finding::warning(BROKERS, found).cure(cure)
+        Finding::warning(found).cure(cure)
     });
     findings.collect()
 }
@@ -68,12 +59,11 @@ pub fn check_clock(_: &Setup) -> Vec<Finding> {
     let shown = now().unix_ms;
     let text = rfc3339_text(shown);
     vec![if (BUILT_AFTER_MS..USED_BEFORE_MS).contains(&shown) {
-        Finding::ok(CLOCK, format!("it shows {text}"))
+        Finding::ok(format!("it shows {text}"))
     } else {
-        Finding::error(
-            CLOCK,
-            format!("it shows {text}, which cannot be: certificates and tokens will be refused"),
-        )
+        Finding::error(format!(
+            "it shows {text}, which cannot be: certificates and tokens will be refused"
+        ))
         .cure("set the clock: timedatectl set-ntp true")
     }]
 }

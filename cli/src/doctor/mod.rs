@@ -26,15 +26,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::{ArgMatches, Command};
+use clap::{Args, Command};
 
 use super::{
-    access::{self, BrokerAccess, EnvVars},
+    access::{AskingFlags, BrokerAccess, URL_DEFAULT, with_default},
+    call::Call,
     error::CliError,
     output::print,
     serve,
 };
-use crate::broker::Broker;
 use common::exit;
 use findings::{Finding, json_text, table_text, worst};
 pub use setup::Setup;
@@ -46,24 +46,24 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 type Check = (&'static str, fn(&Setup) -> Vec<Finding>);
 
 const CHECKS: &[Check] = &[
-    (configuration::NAME, configuration::check),
-    (ports::NAME, ports::check),
-    (storage::NAME, storage::check),
-    (machine::FILES, machine::check_files),
-    (machine::CLOCK, machine::check_clock),
-    (machine::BROKERS, machine::check_brokers),
-    (certificates::NAME, certificates::check),
-    (round_trip::NAME, round_trip::check),
-    (clients::NAME, clients::check),
+    ("configuration", configuration::check),
+    ("ports", ports::check),
+    ("storage", storage::check),
+    ("open files", machine::check_files),
+    ("clock", machine::check_clock),
+    ("brokers", machine::check_brokers),
+    ("certificates", certificates::check),
+    ("round trip", round_trip::check),
+    ("clients", clients::check),
 ];
 
-/// The command with its help.
-pub fn command() -> Command {
+/// Adds the arguments with their help.
+pub fn augment(command: Command) -> Command {
     let settings = serve::setting_args().map(|arg| arg.hide_short_help(true).help_heading("Settings of the broker"));
-    Command::new("doctor")
+    AskingFlags::augment_args(command)
         .about("Check this machine, the configuration, the storage and the clients, and say what to fix")
         .long_about(ABOUT)
-        .args(access::flags())
+        .mut_args(with_default(URL_DEFAULT))
         .args(settings)
         .after_help(EXIT_CODES)
 }
@@ -81,40 +81,26 @@ It changes nothing, and prints no secret.";
 const EXIT_CODES: &str = "\
 Exit codes: 0 nothing to fix, 1 a warning or an error was found, 2 wrong command line.";
 
-/// What to check, and how to print the findings.
-#[derive(Debug)]
-pub struct Doctor {
-    setup: Setup,
-    is_json: bool,
-}
-
-/// Reads the arguments. A configuration that cannot be used is a finding and no error.
+/// Runs all checks and prints what they find. The exit code says whether something needs fixing. A configuration that cannot be
+/// used is a finding and no error.
 ///
 /// # Errors
-/// [`CliError::Usage`] when the URL or the key cannot be used.
-pub fn read(mut matches: ArgMatches, env: &EnvVars) -> Result<Doctor, CliError> {
-    let access = BrokerAccess::read(&matches, env).map_err(CliError::Usage)?;
-    let is_url_given = access::names_broker(&matches, env, true).map_err(CliError::Usage)?;
-    let is_json = matches.get_flag("json");
-    let (file, flags) = serve::given_settings(&mut matches);
-    let setup = Setup::read(file, flags, env.to_vec(), access, is_url_given).map_err(CliError::Usage)?;
-    Ok(Doctor { setup, is_json })
-}
-
-/// Runs all checks and prints what they find. The exit code says whether something needs fixing.
-///
-/// # Errors
-/// [`CliError::Failed`] when stdout cannot be written.
-pub fn run(mut doctor: Doctor, broker: &'static dyn Broker) -> Result<ExitCode, CliError> {
-    doctor.setup.broker = Some(broker);
-    let findings = run_checks(CHECKS, &Arc::new(doctor.setup), CHECK_TIMEOUT);
+/// [`CliError::Usage`] when the URL or the key cannot be used, [`CliError::Failed`] when stdout cannot be written.
+pub fn run(mut call: Call<'_>) -> Result<ExitCode, CliError> {
+    let AskingFlags { broker, json } = call.read()?;
+    let access = BrokerAccess::read(&broker, call.env).map_err(CliError::Usage)?;
+    let is_url_given = broker.name_broker(call.env, true).map_err(CliError::Usage)?;
+    let (file, flags) = serve::given_settings(&mut call.matches);
+    let setup = Setup::read(file, flags, call.env.to_vec(), access, is_url_given);
+    let mut setup = setup.map_err(CliError::Usage)?;
+    setup.broker = Some(call.broker);
+    let findings = run_checks(CHECKS, &Arc::new(setup), CHECK_TIMEOUT);
     let code = if worst(&findings).needs_fix() { exit::FAILED } else { 0 };
-    let text = if doctor.is_json {
+    print(&if json {
         json_text(&findings)
     } else {
         table_text(&findings)
-    };
-    print(&text)?;
+    })?;
     Ok(ExitCode::from(code))
 }
 
@@ -124,13 +110,14 @@ fn run_checks(checks: &[Check], setup: &Arc<Setup>, timeout: Duration) -> Vec<Fi
     let running: Vec<_> = checks.iter().map(|&check| (check.0, start(check, setup))).collect();
     let finish = |(name, findings): (&'static str, mpsc::Receiver<Vec<Finding>>)| {
         let left = until.saturating_duration_since(Instant::now());
-        findings.recv_timeout(left).unwrap_or_else(|error| {
+        let findings = findings.recv_timeout(left).unwrap_or_else(|error| {
             let found = match error {
                 RecvTimeoutError::Timeout => format!("the check did not end within {} s", timeout.as_secs()),
                 RecvTimeoutError::Disconnected => "the check failed: this is a bug of mcp-broker".to_owned(),
             };
-            vec![Finding::warning(name, found)]
-        })
+            vec![Finding::warning(found)]
+        });
+        findings.into_iter().map(move |finding| finding.of(name))
     };
     running.into_iter().flat_map(finish).collect()
 }
@@ -153,7 +140,7 @@ mod tests {
     fn a_check_that_fails_or_hangs_does_not_keep_the_others_from_reporting() {
         let setup = Arc::new(Setup::for_test());
         let checks: &[Check] = &[
-            ("well", |_| vec![Finding::ok("well", "fine")]),
+            ("well", |_| vec![Finding::ok("fine")]),
             // Without the output of a panic, which takes longer than a check may.
             ("panics", |_| std::panic::resume_unwind(Box::new(()))),
             ("hangs", |_| {

@@ -11,9 +11,6 @@ use crate::{
 };
 use common::listen;
 
-/// The name of the check.
-pub const NAME: &str = "ports";
-
 /// Longest wait for the answer of a program that has a port.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of that answer.
@@ -22,7 +19,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Tries to listen on each port, and closes it again.
 pub fn check(setup: &Setup) -> Vec<Finding> {
     let Some(config) = setup.config() else {
-        return vec![Finding::note(NAME, "not checked: the configuration is refused")];
+        return vec![Finding::note("not checked: the configuration is refused")];
     };
     let metrics = config.metrics_port.map(|port| (port, "--metrics-port"));
     let ports = [(config.port, "--port")].into_iter().chain(metrics);
@@ -33,24 +30,21 @@ pub fn check(setup: &Setup) -> Vec<Finding> {
 
 fn check_port(address: SocketAddr, flag: &str) -> Finding {
     if address.port() == 0 {
-        return Finding::ok(NAME, format!("{flag} 0: a start takes a free port"));
+        return Finding::ok(format!("{flag} 0: a start takes a free port"));
     }
     let Err(error) = listen::bind(address, flag) else {
-        return Finding::ok(NAME, format!("{address} is free"));
+        return Finding::ok(format!("{address} is free"));
     };
     if error.kind() != io::ErrorKind::AddrInUse {
         let cure = "choose another --host or port: below 1024 a port needs privileges";
-        return Finding::error(NAME, error.to_string()).cure(cure);
+        return Finding::error(error.to_string()).cure(cure);
     }
     if let Some(version) = broker_version(address) {
-        return Finding::ok(
-            NAME,
-            format!("{address} belongs to a running broker (version {version})"),
-        );
+        return Finding::ok(format!("{address} belongs to a running broker (version {version})"));
     }
     let owner = owner_of_port(address.port()).unwrap_or_else(|| "another program".to_owned());
     let other = address.port().checked_add(1).unwrap_or(8000);
-    Finding::error(NAME, format!("{address} is taken by {owner}")).cure(format!(
+    Finding::error(format!("{address} is taken by {owner}")).cure(format!(
         "stop that program, or choose another port: mcp-broker serve {flag} {other}"
     ))
 }

@@ -6,14 +6,12 @@ use serde_json::{Value, json};
 
 use super::{findings::Finding, ports::health, setup::Setup};
 use crate::{
-    access::{BrokerAccess, BrokerUrl},
+    access::BrokerAccess,
     broker::Broker,
     embedded::EmbeddedBroker,
     mcp_client::{CallError, Era, HttpClient, McpClient, WebSocketClient},
 };
 
-/// The name of the check.
-pub const NAME: &str = "round trip";
 /// The name of what the broker itself finds.
 const WARNINGS: &str = "broker";
 
@@ -33,7 +31,7 @@ pub fn check(setup: &Setup) -> Vec<Finding> {
         }
         Err(reason) if setup.is_url_given => {
             let cure = "start it there (mcp-broker serve), or correct --url or MCP_BROKER_URL";
-            vec![Finding::error(NAME, format!("no broker answers at {url}: {reason}")).cure(cure)]
+            vec![Finding::error(format!("no broker answers at {url}: {reason}")).cure(cure)]
         }
         Err(_) => setup.broker.map_or_else(Vec::new, |broker| own_trips(broker, url)),
     }
@@ -48,23 +46,27 @@ fn health_finding(url: &str, health: &Value) -> Finding {
     );
     let problem = health["storage_problem"].as_str().unwrap_or("see its log");
     match status {
-        "healthy" => Finding::ok(NAME, found),
-        "degraded" => Finding::warning(NAME, format!("{found}: {problem}")).cure("see GET /health and its log"),
-        _ => Finding::error(NAME, format!("{found}: {problem}")).cure("see GET /health and its log"),
+        "healthy" => Finding::ok(found),
+        "degraded" => Finding::warning(format!("{found}: {problem}")).cure("see GET /health and its log"),
+        _ => Finding::error(format!("{found}: {problem}")).cure("see GET /health and its log"),
     }
 }
 
 /// What the broker itself says needs attention.
 fn warnings(health: &Value) -> Vec<Finding> {
     let list = health["warnings"].as_array().into_iter().flatten();
-    let finding = |warning| Finding::warning(WARNINGS, text(warning, "text")).cure(text(warning, "cure"));
+    let finding = |warning| {
+        Finding::warning(text(warning, "text"))
+            .of(WARNINGS)
+            .cure(text(warning, "cure"))
+    };
     list.map(finding).collect()
 }
 
 fn version_finding(health: &Value) -> Option<Finding> {
     let (theirs, ours) = (text(health, "version"), env!("CARGO_PKG_VERSION"));
     let found = format!("the running broker has version {theirs}, and this program {ours}");
-    (theirs != ours).then(|| Finding::note(NAME, found).cure("restart the broker if it was updated"))
+    (theirs != ours).then(|| Finding::note(found).cure("restart the broker if it was updated"))
 }
 
 fn text<'a>(object: &'a Value, name: &str) -> &'a str {
@@ -73,18 +75,14 @@ fn text<'a>(object: &'a Value, name: &str) -> &'a str {
 
 /// Calls a broker inside this process.
 fn own_trips(broker: &'static dyn Broker, url: &str) -> Vec<Finding> {
-    let mut findings = vec![Finding::note(
-        NAME,
-        format!("no broker runs at {url}: this check starts one of its own"),
-    )];
-    let broker = EmbeddedBroker::start(broker, &[("port", "0")]);
-    let access = broker.as_ref().map_err(Clone::clone).and_then(|broker| {
-        let url = BrokerUrl::parse(&format!("http://{}", broker.address), "default")?;
-        Ok(BrokerAccess::without_key(url))
-    });
+    let mut findings = vec![Finding::note(format!(
+        "no broker runs at {url}: this check starts one of its own"
+    ))];
+    let broker = EmbeddedBroker::start(broker, &[("port", "0")], false);
+    let access = broker.as_ref().map_err(Clone::clone).and_then(EmbeddedBroker::access);
     match access {
         Ok(access) => findings.extend(trips(&access)),
-        Err(reason) => findings.push(Finding::error(NAME, format!("a broker cannot start here: {reason}"))),
+        Err(reason) => findings.push(Finding::error(format!("a broker cannot start here: {reason}"))),
     }
     findings
 }
@@ -113,21 +111,17 @@ const NO_KEY: &str = "the broker asks for a key";
 
 fn trip_finding(access: &BrokerAccess, what: &str, done: Result<(), CallError>, took: Duration) -> Finding {
     match (done, &access.key) {
-        (Ok(()), _) => Finding::ok(
-            NAME,
-            format!("{what}: answered in {:.1} ms", took.as_secs_f64() * 1000.0),
-        ),
-        (Err(CallError::KeyNeeded), None) => Finding::note(NAME, format!("not checked: {NO_KEY}, and none was given"))
+        (Ok(()), _) => Finding::ok(format!("{what}: answered in {:.1} ms", took.as_secs_f64() * 1000.0)),
+        (Err(CallError::KeyNeeded), None) => Finding::note(format!("not checked: {NO_KEY}, and none was given"))
             .cure("set MCP_BROKER_API_KEY, or use --key-file"),
-        (Err(CallError::KeyNeeded), Some(key)) => Finding::error(
-            NAME,
-            format!("{what}: {NO_KEY}, and refuses the one from {}", key.source),
-        )
-        .cure("give a key of this broker: mcp-broker project keys PROJECT --create"),
+        (Err(CallError::KeyNeeded), Some(key)) => {
+            Finding::error(format!("{what}: {NO_KEY}, and refuses the one from {}", key.source))
+                .cure("give a key of this broker: mcp-broker project keys PROJECT --create")
+        }
         (Err(error), key) => {
             let reason = error.to_string();
             let reason = key.as_ref().map_or_else(|| reason.clone(), |key| key.redact(&reason));
-            Finding::error(NAME, format!("{what}: {reason}"))
+            Finding::error(format!("{what}: {reason}"))
                 .cure("see whether a proxy between here and the broker passes POST /mcp and the upgrade of /ws")
         }
     }

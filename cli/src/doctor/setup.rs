@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use crate::{
-    access::{BrokerAccess, BrokerUrl},
+    access::{BrokerAccess, BrokerUrl, variable},
     broker::Broker,
     local_command::user_sources,
 };
@@ -78,18 +78,13 @@ impl Setup {
 
     /// A variable of the environment that is not empty.
     pub fn variable(&self, name: &str) -> Option<String> {
-        let found = self.env.iter().find(|(key, _)| key == name);
-        let value = found.map(|(_, value)| value.to_string_lossy().into_owned());
-        value.filter(|value| !value.is_empty())
+        variable(&self.env, name).map(|value| value.to_string_lossy().into_owned())
     }
 
     /// A setup with the defaults.
     #[cfg(test)]
     pub fn for_test() -> Self {
-        let matches = clap::Command::new("test")
-            .args(crate::access::broker_flags())
-            .get_matches_from(["test"]);
-        let access = BrokerAccess::read(&matches, &[]).unwrap();
+        let access = BrokerAccess::read(&crate::access::BrokerFlags::default(), &[]).unwrap();
         Self::read(None, Vec::new(), Vec::new(), access, false).unwrap()
     }
 }

@@ -3,20 +3,17 @@
 use super::{disk, findings::Finding, redis, setup::Setup};
 use common::config::StorageKind;
 
-/// The name of the check.
-pub const NAME: &str = "storage";
-
 /// Checks what a start would use.
 pub fn check(setup: &Setup) -> Vec<Finding> {
     let Some(config) = setup.config() else {
-        return vec![Finding::note(NAME, "not checked: the configuration is refused")];
+        return vec![Finding::note("not checked: the configuration is refused")];
     };
     match config.storage {
         StorageKind::Memory => {
             let found = "storage = memory: sessions and messages are lost when the broker stops";
-            vec![Finding::note(NAME, found).cure("mcp-broker serve --storage disk keeps them")]
+            vec![Finding::note(found).cure("mcp-broker serve --storage disk keeps them")]
         }
-        StorageKind::Disk => disk::check(NAME, config),
-        StorageKind::Redis => redis::check(NAME, config),
+        StorageKind::Disk => disk::check(config),
+        StorageKind::Redis => redis::check(config),
     }
 }

@@ -1,7 +1,9 @@
 //! The clients that run hooks, and how their inputs and answers differ.
 
+use clap::ValueEnum;
+
 /// A client that runs hooks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum HookClient {
     Claude,
     Codex,
@@ -10,22 +12,7 @@ pub enum HookClient {
     Cursor,
 }
 
-/// The words of the clients on the command line.
-pub const WORDS: [&str; 5] = ["claude", "codex", "gemini", "copilot", "cursor"];
-
 impl HookClient {
-    /// The client of a word.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Some(match word {
-            "claude" => Self::Claude,
-            "codex" => Self::Codex,
-            "gemini" => Self::Gemini,
-            "copilot" => Self::Copilot,
-            "cursor" => Self::Cursor,
-            _ => return None,
-        })
-    }
-
     /// The members of the input that may name the conversation; the first that is there does.
     pub fn conversation_members(self) -> &'static [&'static str] {
         match self {

@@ -17,10 +17,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgMatches, Command};
+use clap::{Args, Subcommand, value_parser};
 
-use super::{error::CliError, output::print};
+use super::{
+    call::{Call, Run},
+    error::CliError,
+    output::print,
+};
 use answer::Moment;
 pub use client::HookClient;
 use common::user_broker::{Instance, LocalPaths, mail::ReportedActivity};
@@ -48,112 +51,55 @@ Wait in the background until messages arrive, and then exit with code 2 and one 
 For a hook of Claude Code with asyncRewake: it begins a turn in an idle conversation. A second one of the same
 conversation exits at once, and each exits with its client.";
 
-/// What a hook is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Task {
-    /// Wait for messages.
-    Wait {
-        /// Time between two looks whether the client lives.
-        parent_check: Duration,
-    },
-    /// The turn ends.
-    Stop,
-    /// A session or a turn begins.
-    Prompt,
-    /// Any event that says what the agent does.
-    Activity,
-    /// The `notify` program of Codex.
-    Notify,
-}
-
-/// A hook to run.
-#[derive(Debug)]
+/// Report an agent's messages to it, from the hooks of its client.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = HOOK_EXIT_CODES, arg_required_else_help = false)]
 pub struct Hook {
+    #[command(subcommand)]
     task: Task,
+}
+
+/// What a hook is for.
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Wait until messages arrive; for an idle agent.
+    #[command(long_about = WAIT_ABOUT, after_help = HOOK_EXIT_CODES)]
+    Wait {
+        #[command(flatten)]
+        of: Agent,
+        // Time between two looks whether the client lives.
+        #[arg(long, default_value = "30000", hide = true, value_parser = value_parser!(u64).range(1..))]
+        parent_check_ms: u64,
+    },
+    /// At the end of a turn: continue if messages are waiting.
+    #[command(after_help = HOOK_EXIT_CODES)]
+    Stop(Agent),
+    /// At the start of a session or a turn: report the waiting messages.
+    #[command(after_help = HOOK_EXIT_CODES)]
+    Prompt(Agent),
+    /// Report whether a turn runs, after the name of the event.
+    #[command(after_help = HOOK_EXIT_CODES)]
+    Activity(Agent),
+    /// Report that a turn has ended: the notify program of Codex.
+    #[command(after_help = HOOK_EXIT_CODES)]
+    Notify {
+        #[command(flatten)]
+        of: Agent,
+        /// What Codex appends to the command; its last argument counts.
+        #[arg(id = "json-argument", value_name = "JSON")]
+        argument: Option<String>,
+    },
+}
+
+// Whose hook it is. A doc comment would be the help of the task.
+#[derive(Debug, Args)]
+struct Agent {
+    /// The client whose hook this is.
+    #[arg(long, value_name = "CLIENT", default_value = "claude")]
     client: HookClient,
+    /// The broker of the user that the agents use.
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = Instance::parse)]
     instance: Instance,
-    /// The JSON of the client, if it is an argument.
-    argument: Option<String>,
-}
-
-/// The command with its help.
-pub fn command() -> Command {
-    let task = |name: &'static str, about: &'static str| {
-        Command::new(name).about(about).args(args()).after_help(HOOK_EXIT_CODES)
-    };
-    let check = Arg::new("parent-check-ms")
-        .long("parent-check-ms")
-        .value_parser(clap::value_parser!(u64).range(1..))
-        .default_value("30000")
-        .hide(true);
-    let json = Arg::new("json-argument")
-        .value_name("JSON")
-        .help("What Codex appends to the command; its last argument counts");
-    Command::new(NAME)
-        .about("Report an agent's messages to it, from the hooks of its client")
-        .long_about(ABOUT)
-        .subcommand_required(true)
-        .subcommand(
-            task("wait", "Wait until messages arrive; for an idle agent")
-                .long_about(WAIT_ABOUT)
-                .arg(check),
-        )
-        .subcommand(task("stop", "At the end of a turn: continue if messages are waiting"))
-        .subcommand(task(
-            "prompt",
-            "At the start of a session or a turn: report the waiting messages",
-        ))
-        .subcommand(task(
-            "activity",
-            "Report whether a turn runs, after the name of the event",
-        ))
-        .subcommand(task("notify", "Report that a turn has ended: the notify program of Codex").arg(json))
-        .after_help(HOOK_EXIT_CODES)
-}
-
-fn args() -> [Arg; 2] {
-    [
-        Arg::new("client")
-            .long("client")
-            .value_name("CLIENT")
-            .default_value("claude")
-            .value_parser(PossibleValuesParser::new(client::WORDS))
-            .help("The client whose hook this is"),
-        Arg::new("instance")
-            .long("instance")
-            .value_name("NAME")
-            .default_value("default")
-            .value_parser(Instance::parse)
-            .help("The broker of the user that the agents use"),
-    ]
-}
-
-/// Reads the arguments.
-///
-/// # Errors
-/// [`CliError::Usage`] when the task is missing.
-pub fn read(matches: &ArgMatches) -> Result<Hook, CliError> {
-    let (name, below) = matches
-        .subcommand()
-        .ok_or_else(|| CliError::Usage("the task of the hook is missing: see mcp-broker hook --help".to_owned()))?;
-    let task = match name {
-        "wait" => Task::Wait {
-            parent_check: Duration::from_millis(below.get_one("parent-check-ms").copied().unwrap_or(30_000)),
-        },
-        "stop" => Task::Stop,
-        "prompt" => Task::Prompt,
-        "activity" => Task::Activity,
-        _ => Task::Notify,
-    };
-    let word = below.get_one::<String>("client").map_or("claude", String::as_str);
-    Ok(Hook {
-        task,
-        client: HookClient::of_word(word).unwrap_or(HookClient::Claude),
-        instance: below.get_one::<Instance>("instance").cloned().unwrap_or_default(),
-        argument: (task == Task::Notify)
-            .then(|| below.get_one::<String>("json-argument").cloned())
-            .flatten(),
-    })
 }
 
 /// Whether a command line is one of a hook: then its errors have the exit code [`FAILED`](common::exit::FAILED).
@@ -161,27 +107,30 @@ pub fn is_asked(args: &[std::ffi::OsString]) -> bool {
     args.get(1).is_some_and(|word| word == NAME)
 }
 
-impl Hook {
-    /// Runs the hook and returns its exit code.
-    ///
-    /// # Errors
-    /// [`CliError::Failed`] when the input is not that of a hook.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+impl Run for Hook {
+    fn run(self, _: &Call<'_>) -> Result<ExitCode, CliError> {
         let deadline = Instant::now() + TIMEOUT;
-        let source = match &self.argument {
-            Some(text) => Source::Argument(text.clone()),
-            None => Source::Stdin,
+        let (agent, source) = match &self.task {
+            Task::Wait { of, .. } | Task::Stop(of) | Task::Prompt(of) | Task::Activity(of) => (of, Source::Stdin),
+            Task::Notify { of, argument } => (of, argument.clone().map_or(Source::Stdin, Source::Argument)),
         };
-        let event = input::read(&source, self.client, deadline).map_err(CliError::Failed)?;
+        let event = input::read(&source, agent.client, deadline).map_err(CliError::Failed)?;
         let Some(event) = event else {
             return Ok(ExitCode::SUCCESS);
         };
         let said = match self.task {
-            Task::Wait { parent_check } => return Ok(wait::run(&self.instance, &event.conversation, parent_check)),
-            Task::Stop => self.stop(&event, deadline),
-            Task::Prompt => self.prompt(&event, deadline),
-            Task::Activity | Task::Notify => {
-                self.report(&event, deadline);
+            Task::Wait { of, parent_check_ms } => {
+                let parent_check = Duration::from_millis(parent_check_ms);
+                return Ok(wait::run(&of.instance, &event.conversation, parent_check));
+            }
+            Task::Stop(of) => of.stop(&event, deadline),
+            Task::Prompt(of) => of.prompt(&event, deadline),
+            Task::Activity(of) => {
+                of.report(&event, event.moment, deadline);
+                None
+            }
+            Task::Notify { of, .. } => {
+                of.report(&event, event.is_turn_end.then_some(Moment::TurnEnd), deadline);
                 None
             }
         };
@@ -190,7 +139,9 @@ impl Hook {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
 
+impl Agent {
     fn mailbox(&self, event: &Event, deadline: Instant) -> Option<Mailbox> {
         let paths = LocalPaths::look_up(&self.instance).ok()?;
         Mailbox::open(&paths, &event.conversation, deadline)
@@ -237,11 +188,8 @@ impl Hook {
         answer::context(self.client, moment, &event.conversation, &mail)
     }
 
-    fn report(&self, event: &Event, deadline: Instant) {
-        let moment = match self.task {
-            Task::Notify => event.is_turn_end.then_some(Moment::TurnEnd),
-            _ => event.moment,
-        };
+    /// Reports what the agent does from a moment on.
+    fn report(&self, event: &Event, moment: Option<Moment>, deadline: Instant) {
         if let Some(activity) = moment.and_then(Moment::activity)
             && let Some(mut mailbox) = self.mailbox(event, deadline)
         {

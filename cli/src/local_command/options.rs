@@ -14,7 +14,9 @@ use common::{
 };
 
 /// The words for a transport.
-pub const TRANSPORTS: &[&str] = &["socket", "fifo"];
+pub const TRANSPORTS: &[&str] = &["socket", FIFO];
+/// The transport with a pair of FIFOs.
+pub const FIFO: &str = "fifo";
 /// The words for a storage.
 pub const STORAGES: &[&str] = &["memory", "disk"];
 
@@ -87,7 +89,7 @@ impl DevOptions {
         } else {
             flags.push(("port", (&self.http).into()));
         }
-        if self.transport == TRANSPORTS[1] {
+        if self.transport == FIFO {
             flags.push(("local_fifo", paths.fifo_prefix().into()));
         }
         flags

@@ -9,6 +9,7 @@ use std::{
 
 use actors::clock;
 use chrono::DateTime;
+use rest::sessions::Session;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -35,7 +36,7 @@ const SESSIONS_MAX: usize = 1000;
 const DATA_FILES_MAX: usize = 10_000;
 
 /// What is known of the broker of an instance.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
     pub name: String,
     pub running: bool,
@@ -185,29 +186,14 @@ impl Report {
         let (fifo_in, fifo_out) = (fifo(&paths.fifo_in), fifo(&paths.fifo_out));
         Self {
             name: paths.instance.to_string(),
-            running: false,
-            unknown: None,
-            pid: None,
-            started_at: None,
-            version: None,
-            build: None,
-            upgrade: None,
             transport: if fifo_in.is_some() { "fifo" } else { "socket" },
             socket: paths.socket.clone(),
             fifo_in,
             fifo_out,
             mode: mode.map(|file| format!("{:04o}", file.permissions().mode() & 0o7777)),
-            http: None,
-            storage: None,
-            data_bytes: None,
-            clients: 0,
-            warnings: Vec::new(),
-            agents: Vec::new(),
             log: paths.log.clone(),
             log_bytes: fs::metadata(&paths.log).map_or(0, |log| log.len()),
-            stale: Vec::new(),
-            others: Vec::new(),
-            key_refusal: None,
+            ..Self::default()
         }
     }
 
@@ -349,30 +335,26 @@ impl Report {
 /// The sessions of the project that local clients use. None where the broker does not tell.
 fn agents(client: &mut LineClient, status: &Status) -> Vec<Agent> {
     let call = json!({"name": "list_sessions", "arguments": {"status": "all", "limit": SESSIONS_MAX}});
-    let result = client.request("tools/call", &call, TIMEOUT).unwrap_or_default();
-    let sessions = result["structuredContent"]["sessions"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    let agent = |session: &Value| {
-        let text = |key: &str| session[key].as_str().map(str::to_owned);
-        let id = text("session_id").unwrap_or_default();
+    let mut result = client.request("tools/call", &call, TIMEOUT).unwrap_or_default();
+    let sessions: Result<Vec<Session>, _> = serde_json::from_value(result["structuredContent"]["sessions"].take());
+    let agent = |session: Session| {
+        let id = session.session_id;
         let connection = status
             .connections
             .iter()
             .find(|other| other.session_id.as_deref() == Some(&id));
         let told = connection.and_then(|connection| connection.agent.as_ref());
-        let product = || session["metadata"]["product"].as_str().map(str::to_owned);
+        let product = || Some(session.metadata?.get("product")?.as_str()?.to_owned());
         Agent {
-            name: text("name").unwrap_or(id),
             product: told.and_then(|agent| agent.product.clone()).or_else(product),
-            status: text("status").unwrap_or_default(),
-            idle_s: text("last_heartbeat").map_or(0, |time| seconds_since(&time)),
-            unread: session["queue_size"].as_u64().unwrap_or(0),
+            name: session.name.unwrap_or(id),
+            status: session.status,
+            idle_s: seconds_since(&session.last_heartbeat),
+            unread: session.queue_size,
             wake: told.map(|agent| agent.wake.clone()).unwrap_or_default(),
         }
     };
-    sessions.iter().map(agent).collect()
+    sessions.unwrap_or_default().into_iter().map(agent).collect()
 }
 
 fn seconds_since(time: &str) -> u64 {

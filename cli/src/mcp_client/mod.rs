@@ -6,7 +6,8 @@ mod websocket;
 
 use std::fmt;
 
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
 
 pub use http::{HttpClient, modern_request, response_in};
 pub use tls::{connect_tcp, split_address};
@@ -41,6 +42,19 @@ impl Era {
             });
         }
     }
+}
+
+/// The code of JSON-RPC for params that are wrong.
+pub const INVALID_PARAMS: i64 = -32602;
+
+/// The result of `tools/call` as the broker has written it: numbers keep their digits.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallResult {
+    pub content: Option<Box<RawValue>>,
+    pub structured_content: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub is_error: bool,
 }
 
 fn client_info() -> Value {

@@ -12,13 +12,13 @@ use serde_json::value::RawValue;
 use std::fmt::Write as _;
 
 use super::job::{Context, Job};
-use super::lists::{Pages, parsed};
+use super::lists::Pages;
 use super::lookup::whole_path;
 use super::message::{PAGE_LEN_MAX, table};
 use super::names::Names;
 use super::sessions::path_of;
 use super::tools;
-use crate::client::{ApiRequest, parameter, with_query};
+use crate::client::{parameter, parsed, with_query};
 use crate::error::CliError;
 use crate::flags::{id, one_of, whole};
 use crate::output::{Written, json_line, write};
@@ -92,8 +92,7 @@ struct Registered {
 impl Job for Inbox {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let path = whole_path(&context.client, &path_of(&self.session))?;
-        let body = context.client.send(&ApiRequest::get(path))?;
-        let session: Session = parsed(&body)?;
+        let session: Session = context.client.get(path)?;
         if self.take {
             self.take(context, &session)
         } else {

@@ -5,12 +5,11 @@ use serde_json::value::RawValue;
 use std::fmt::Write as _;
 
 use super::job::Context;
-use super::lists::parsed;
 use super::lookup::whole_path;
 use super::message::recipient as recipient_of;
 use super::names::Names;
 use super::texts::status_style;
-use crate::client::{ApiRequest, parameter, percent_encoded, with_query};
+use crate::client::{ApiRequest, parameter, parsed, percent_encoded, with_query};
 use crate::error::CliError;
 use crate::output::{Written, json_line, print, write};
 use crate::short::exact_time;
@@ -60,8 +59,7 @@ fn text(context: &Context, life: &MessageLife, has_more: bool) -> String {
     let names = Names::ask(&context.client);
     let mut text = context.output.table(&envelope(context, life, &names));
     if let Some(payload) = life.message.as_ref().and_then(|message| message.payload.as_ref()) {
-        let payload = serde_json::to_string_pretty(payload).unwrap_or_default();
-        let _ = writeln!(text, "\n{}", escaped_json(&payload));
+        let _ = writeln!(text, "\n{}", escaped_json(&format!("{payload:#}")));
     }
     let mut table = Table::new(&["AT", "RECIPIENT", "EVENT", "DETAIL"]);
     let mut events: Vec<(&str, &RecipientLife, &LifeChange)> = Vec::new();
@@ -113,8 +111,7 @@ fn outcomes(life: &MessageLife) -> Option<Table> {
 
 /// The envelope as names and values.
 fn envelope(context: &Context, life: &MessageLife, names: &Names) -> Table {
-    let mut table = Table::without_headings();
-    table.row(["message", life.message_id.as_str()]);
+    let mut table = Table::of_facts([("message", &life.message_id)]);
     let Some(message) = &life.message else {
         table.row(["envelope", "forgotten: only the last status of each recipient is known"]);
         for recipient in &life.recipients {
@@ -123,7 +120,7 @@ fn envelope(context: &Context, life: &MessageLife, names: &Names) -> Table {
         return table;
     };
     let headers = &message.headers;
-    for (name, value) in [
+    let facts = [
         ("accepted", life.accepted_at.as_ref().map(|at| context.output.time(at))),
         ("from", Some(message.sender().to_owned())),
         ("to", Some(recipient_of(message, names).to_owned())),
@@ -134,10 +131,9 @@ fn envelope(context: &Context, life: &MessageLife, names: &Names) -> Table {
         ("thread", headers.thread_id.clone()),
         ("correlation id", headers.correlation_id.clone()),
         ("reply to", headers.reply_to.clone()),
-    ] {
-        if let Some(value) = value {
-            table.row([name, value.as_str()]);
-        }
+    ];
+    for (name, value) in facts.iter().filter_map(|(name, value)| Some((*name, value.as_ref()?))) {
+        table.row([name, value.as_str()]);
     }
     table
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::job::Context;
-use crate::client::{ApiRequest, Client, ClientError, parameter, with_query};
+use crate::client::{ApiRequest, Client, ClientError, parameter, parsed, with_query};
 use crate::error::CliError;
 use crate::output::{Written, json_line, print, write};
 use crate::table::Table;
@@ -75,24 +75,24 @@ impl<'a> Pages<'a> {
         Ok(Some(items))
     }
 
+    /// All items up to the limit.
+    ///
+    /// # Errors
+    /// Those of [`Self::next_page`].
+    pub fn all<T: DeserializeOwned>(mut self) -> Result<Vec<T>, ClientError> {
+        let mut items = Vec::new();
+        while let Some(page) = self.next_page()? {
+            for item in page {
+                items.push(parsed(item.get())?);
+            }
+        }
+        Ok(items)
+    }
+
     /// Whether the broker has more items than the limit allowed.
     pub fn has_more(&self) -> bool {
         self.cursor.is_some()
     }
-}
-
-/// Reads JSON of the broker.
-///
-/// # Errors
-/// Says where the answer is unexpected, without quoting it.
-pub fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, ClientError> {
-    serde_json::from_str(text).map_err(|error| {
-        let (line, column) = (error.line(), error.column());
-        ClientError::new(format!(
-            "the answer of the broker has an unknown form (line {line}, column {column}); is it a broker of this \
-             version? see --url"
-        ))
-    })
 }
 
 /// Prints a list: as JSON item by item while it comes, or as one table. Returns the number of items.
@@ -133,6 +133,26 @@ pub fn show<T: DeserializeOwned>(
     }
     print(&text)?;
     Ok(count)
+}
+
+/// Prints a list that comes in one answer: as JSON item by item, or as text. `none` is said of an empty one.
+///
+/// # Errors
+/// An item has another form, or the list cannot be printed.
+pub fn show_all<T: DeserializeOwned>(
+    context: &Context,
+    items: &[Box<RawValue>],
+    none: &str,
+    text: impl FnOnce(&[T]) -> String,
+) -> Result<(), CliError> {
+    if context.output.json {
+        return print(&items.iter().map(|item| json_line(item)).collect::<String>());
+    }
+    if items.is_empty() {
+        return print(none);
+    }
+    let items: Result<Vec<T>, _> = items.iter().map(|item| parsed(item.get())).collect();
+    print(&text(&items?))
 }
 
 /// Prints one object: as JSON, or as text.

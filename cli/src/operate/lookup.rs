@@ -3,10 +3,10 @@
 use actors::clock::rfc3339_text;
 use serde::Deserialize;
 
-use super::lists::{Pages, parsed};
-use crate::client::{ApiRequest, Client, parameter, with_query};
+use super::lists::Pages;
+use crate::client::{Client, parameter, with_query};
 use crate::error::CliError;
-use crate::short::{is_prefix, milliseconds};
+use crate::short::{counted, first_of, is_prefix, milliseconds};
 
 /// Items that are searched, at most.
 const ITEMS_MAX: usize = 20_000;
@@ -147,15 +147,10 @@ pub fn whole_id(client: &Client, kind: Kind, text: &str) -> Result<String, CliEr
         [] => Ok(text.to_owned()),
         [id] => Ok(id.clone()),
         several => {
-            let shown = several.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
-            let more = match several.len().saturating_sub(SHOWN_MAX) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
+            let ids = counted(several.len() as u64, kind.noun());
+            let shown = first_of(several, SHOWN_MAX);
             Err(CliError::Failed(format!(
-                "{text} is the beginning of {} {}s: {shown}{more}; give more of the id",
-                several.len(),
-                kind.noun()
+                "{text} is the beginning of {ids}: {shown}; give more of the id"
             )))
         }
     }
@@ -169,16 +164,9 @@ fn items(client: &Client, kind: Kind, prefix: &str) -> Result<Vec<Item>, CliErro
         struct Answer {
             calls: Vec<Item>,
         }
-        let answer: Answer = parsed(&client.send(&ApiRequest::get("/api/v1/gateway/calls"))?)?;
+        let answer: Answer = client.get("/api/v1/gateway/calls")?;
         return Ok(answer.calls);
     }
     let (path, member, page_len) = kind.list(prefix);
-    let mut pages = Pages::new(client, path, member, page_len, ITEMS_MAX);
-    let mut items = Vec::new();
-    while let Some(page) = pages.next_page()? {
-        for item in page {
-            items.push(parsed(item.get())?);
-        }
-    }
-    Ok(items)
+    Ok(Pages::new(client, path, member, page_len, ITEMS_MAX).all()?)
 }

@@ -29,22 +29,37 @@ mod texts;
 mod tools;
 pub mod wait;
 
-use clap::{ArgMatches, Command};
+use std::process::ExitCode;
 
-use super::access::{self, BrokerAccess, EnvVars};
+use clap::{Args, Command};
+
+use super::access::{AskingFlags, BrokerAccess, OUTPUT};
+use super::call::{Call, done};
 use super::client::Client;
 use super::error::CliError;
-use super::flags::switch;
 use super::output::{EXIT_CODES, Output};
 use super::usage_errors::redact_keys;
 
 pub use events::{EventStream, Frame};
 use job::Context;
-pub use job::{AnyJob, Job};
-pub use lists::{Pages, parsed};
+pub use job::Job;
+pub use lists::Pages;
 pub use message::progress as message_progress;
 pub use names::Names;
 pub use sessions::fields as session_fields;
+
+// The flags of all commands of this folder. A doc comment would be the help of the command.
+#[derive(Debug, Args)]
+struct Flags {
+    #[command(flatten)]
+    asking: AskingFlags,
+    /// Show whole times and ids, and do not cut tables to the width of the terminal.
+    #[arg(long, global = true, help_heading = OUTPUT)]
+    wide: bool,
+    /// Show times in UTC, and not in the zone of this machine.
+    #[arg(long, global = true, help_heading = OUTPUT)]
+    utc: bool,
+}
 
 /// A command of this folder with the flags that all of them have.
 pub fn asking(command: Command) -> Command {
@@ -52,44 +67,29 @@ pub fn asking(command: Command) -> Command {
         Some(own) => format!("{own}\n\n{EXIT_CODES}"),
         None => EXIT_CODES.to_owned(),
     };
-    let wide = switch(
-        "wide",
-        "Show whole times and ids, and do not cut tables to the width of the terminal",
-    )
-    .global(true)
-    .help_heading("Output");
-    let utc = switch("utc", "Show times in UTC, and not in the zone of this machine")
-        .global(true)
-        .help_heading("Output");
-    command
-        .args(access::with_broker_of_user(access::flags()))
-        .args([wide, utc])
-        .after_help(epilogue)
+    Flags::augment_args(command).after_help(epilogue)
 }
 
 /// Runs a command, and reads which broker it asks.
 ///
 /// # Errors
 /// What went wrong, for the user.
-pub fn run(job: AnyJob, matches: &ArgMatches, env: &EnvVars) -> Result<(), CliError> {
-    with_context(matches, env, |context| (job.run)(matches, context))
+pub fn run<J: Job>(call: Call<'_>) -> Result<ExitCode, CliError> {
+    let job: J = call.read()?;
+    done(with_context(&call, |context| job.run(context)))
 }
 
 /// Runs what asks the broker that the arguments name.
 ///
 /// # Errors
 /// What went wrong, for the user.
-pub fn with_context(
-    matches: &ArgMatches,
-    env: &EnvVars,
-    run: impl FnOnce(&Context) -> Result<(), CliError>,
-) -> Result<(), CliError> {
-    let access = BrokerAccess::read(matches, env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
+fn with_context(call: &Call<'_>, run: impl FnOnce(&Context) -> Result<(), CliError>) -> Result<(), CliError> {
+    let Flags { asking, wide, utc } = call.read()?;
+    let access = BrokerAccess::read(&asking.broker, call.env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
     let access = access.or_broker_of_user().map_err(CliError::Failed)?;
-    let output = Output::new(matches.get_flag("json"), matches.get_flag("wide"), env);
     let context = Context {
         client: Client::new(access),
-        output: output.with_utc(matches.get_flag("utc")),
+        output: Output::new(asking.json, wide, call.env).with_utc(utc),
     };
     run(&context).map_err(|error| match error {
         CliError::Failed(line) => CliError::Failed(redact_keys(&line)),

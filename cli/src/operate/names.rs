@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use rest::sessions::Session;
 
-use super::lists::{Pages, parsed};
-use crate::client::Client;
+use super::lists::Pages;
+use crate::client::{Client, parsed};
 
 /// Sessions of which the names are asked for. The others are shown by their ids.
 const SESSIONS_MAX: usize = 1000;

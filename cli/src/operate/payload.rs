@@ -104,9 +104,9 @@ impl PayloadSource {
             Self::File(path) => {
                 let shown = escaped(path);
                 let file = File::open(path).map_err(|error| unreadable(&shown, &error))?;
-                (read_bounded(file, &shown)?, shown)
+                (read_bounded(file, &shown, BYTES_MAX)?, shown)
             }
-            Self::Stdin => (read_bounded(std::io::stdin(), "stdin")?, "stdin".to_owned()),
+            Self::Stdin => (read_bounded(std::io::stdin(), "stdin", BYTES_MAX)?, "stdin".to_owned()),
         })
     }
 }
@@ -115,12 +115,16 @@ fn unreadable(from: &str, error: &std::io::Error) -> CliError {
     CliError::Failed(format!("{from} cannot be read: {error}"))
 }
 
-fn read_bounded(input: impl Read, from: &str) -> Result<String, CliError> {
+/// Reads a text of at most so many bytes, a multiple of 1 MB.
+///
+/// # Errors
+/// [`CliError::Failed`]: it cannot be read, or is longer.
+pub fn read_bounded(input: impl Read, from: &str, bytes_max: u64) -> Result<String, CliError> {
     let mut text = String::new();
-    let read = input.take(BYTES_MAX + 1).read_to_string(&mut text);
+    let read = input.take(bytes_max + 1).read_to_string(&mut text);
     let read = read.map_err(|error| unreadable(from, &error))?;
-    if read as u64 > BYTES_MAX {
-        return Err(CliError::Failed(format!("{from} has more than {} MB", BYTES_MAX >> 20)));
+    if read as u64 > bytes_max {
+        return Err(CliError::Failed(format!("{from} has more than {} MB", bytes_max >> 20)));
     }
     Ok(text)
 }

@@ -123,8 +123,7 @@ fn table(context: &Context, protocols: &[Protocol]) -> Table {
 
 fn details(context: &Context, protocol: &Protocol) -> String {
     let metadata = &protocol.metadata;
-    let mut table = Table::without_headings();
-    for (name, value) in [
+    let table = Table::of_facts([
         ("name", protocol.name.clone()),
         ("version", protocol.version.clone()),
         ("use", protocol.capabilities.join(", ")),
@@ -133,13 +132,10 @@ fn details(context: &Context, protocol: &Protocol) -> String {
         ("tags", metadata.tags.join(", ")),
         ("registered", registered(protocol, |time| context.output.time(time))),
         ("by session", protocol.registered_by.clone().unwrap_or_default()),
-    ] {
-        table.row([name, value.as_str()]);
-    }
+    ]);
     let mut text = context.output.table(&table);
     if let Some(schema) = &protocol.schema {
-        let schema = serde_json::to_string_pretty(schema).unwrap_or_default();
-        let _ = writeln!(text, "\n{}", escaped_json(&schema));
+        let _ = writeln!(text, "\n{}", escaped_json(&format!("{schema:#}")));
     }
     text
 }

@@ -9,15 +9,15 @@ use ureq::http::Method;
 
 use super::dead_letter::{Filters, PAGE_LEN_MAX};
 use super::job::{Context, Job};
-use super::lists::{Pages, parsed};
+use super::lists::Pages;
 use super::lookup::{Kind, whole_id, whole_path};
 use super::progress;
-use crate::client::ApiRequest;
+use crate::client::{ApiRequest, parsed};
 use crate::error::CliError;
 use crate::flags::id;
 use crate::output::{EXIT_CODES, json_value_line, print};
 use crate::question::confirm;
-use crate::short::counted;
+use crate::short::{counted, first_of};
 
 /// Messages of one request: it is answered soon, and the progress is seen.
 const BATCH_LEN: usize = 500;
@@ -146,7 +146,7 @@ impl Redrive {
 fn complaint(done: &Redriven) -> Option<String> {
     let mut parts = Vec::new();
     if !done.unknown.is_empty() {
-        let ids = shown(done.unknown.iter().map(String::as_str));
+        let ids = first_of(&done.unknown, FAILURES_SHOWN);
         let noun = if done.unknown.len() == 1 { "letter" } else { "letters" };
         parts.push(format!("no dead {noun} {ids}: mcp-broker dead-letters lists them"));
     }
@@ -156,7 +156,7 @@ fn complaint(done: &Redriven) -> Option<String> {
             .iter()
             .map(|failure| format!("{} ({})", failure.message_id, failure.code))
             .collect();
-        let ids = shown(failures.iter().map(String::as_str));
+        let ids = first_of(&failures, FAILURES_SHOWN);
         parts.push(format!(
             "{} not sent again: {ids}; --to names another recipient",
             are(failures.len())
@@ -170,15 +170,6 @@ fn are(count: usize) -> String {
         "1 is".to_owned()
     } else {
         format!("{count} are")
-    }
-}
-
-fn shown<'a>(items: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let rest = items.len().saturating_sub(FAILURES_SHOWN);
-    let named: Vec<&str> = items.take(FAILURES_SHOWN).collect();
-    match rest {
-        0 => named.join(", "),
-        rest => format!("{} and {rest} more", named.join(", ")),
     }
 }
 

@@ -8,9 +8,9 @@ use serde_json::json;
 use ureq::http::{Method, StatusCode};
 
 use super::job::{Context, Job};
-use super::lists::{self, parsed};
+use super::lists;
 use super::payload::PayloadSource;
-use crate::client::ApiRequest;
+use crate::client::{ApiRequest, parsed};
 use crate::error::CliError;
 use crate::output::EXIT_CODES;
 use crate::table::escaped;

@@ -13,7 +13,7 @@ use super::lists;
 use super::lookup::{Kind, whole_id};
 use super::payload::PayloadSource;
 use super::texts::status_style;
-use crate::client::ApiRequest;
+use crate::client::{ApiRequest, parsed};
 use crate::error::CliError;
 use crate::flags::{one_of, seconds, whole};
 use crate::short::counted;
@@ -119,7 +119,7 @@ impl Job for Send {
             error
         })?;
         lists::show_one(context, &answer, |sent| context.output.table(&table(sent)))?;
-        let sent: Sent = lists::parsed(&answer)?;
+        let sent: Sent = parsed(&answer)?;
         self.check_wait(&sent)
     }
 }

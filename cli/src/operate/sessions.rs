@@ -57,7 +57,8 @@ impl Job for Sessions {
         if let Some(session) = &self.session {
             let path = whole_path(&context.client, &path_of(session))?;
             return lists::show_path(context, path, |session| {
-                context.output.table(&details(context, session))
+                let facts = fields(session, |time| context.output.time(time));
+                context.output.table(&Table::of_facts(facts))
             });
         }
         let filters = [
@@ -88,14 +89,6 @@ fn table(context: &Context, sessions: &[Session]) -> Table {
             (output.age(&session.connection_time).as_str(), plain),
             (prefix(&session.session_id, len), plain),
         ]);
-    }
-    table
-}
-
-fn details(context: &Context, session: &Session) -> Table {
-    let mut table = Table::without_headings();
-    for (name, value) in fields(session, |time| context.output.time(time)) {
-        table.row([name, value.as_str()]);
     }
     table
 }

@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 
 use super::events::{EventStream, Frame};
 use super::job::{Context, Job};
-use super::lists::parsed;
 use super::lookup::whole_path;
 use super::sessions::path_of;
-use crate::client::{ApiRequest, Client, ClientError};
+use crate::client::{Client, ClientError};
 use crate::error::CliError;
 use crate::flags::{DURATION_SECONDS_MAX, id, seconds};
 use crate::output::{json_value_line, print};
@@ -71,7 +70,7 @@ impl Job for Wait {
 }
 
 fn look(context: &Context, path: &str) -> Result<Session, ClientError> {
-    parsed(&context.client.send(&ApiRequest::get(path))?)
+    context.client.get(path)
 }
 
 /// Follows the events in a thread of its own, which ends with the process. It tells when the inbox may have changed: by an

@@ -1,15 +1,19 @@
 //! `project`: sends one request to a broker and shows the response to a person or a script.
 //!
-//! `request` has the arguments and turns them into a request, `views` turns the response into text. Only [`run`] does I/O.
+//! `request` has the arguments and turns them into a request, `views` turns the response into text. Only [`Project::run`] does I/O.
 
 mod request;
 mod views;
 
+use std::process::ExitCode;
+
 use serde::de::IgnoredAny;
 use ureq::http::Method;
 
-pub use request::{ProjectCommand, command, read};
+pub use request::Project;
+use request::ProjectCommand;
 
+use super::call::{Call, Run, done};
 use super::client;
 use super::error::CliError;
 use super::output::print;
@@ -17,33 +21,35 @@ use super::question::confirm;
 use super::table::escaped_json;
 use super::usage_errors::redact_keys;
 
-/// Sends the request of a command and prints the response.
-///
-/// # Errors
-/// [`CliError::Usage`] when the confirmation cannot be asked, [`CliError::Failed`] when it is denied or the request
-/// fails.
-pub fn run(command: &ProjectCommand) -> Result<(), CliError> {
-    if let Some(question) = &command.question {
-        confirm(question)?;
-    }
-    let access = command.access.clone().or_broker_of_user().map_err(CliError::Failed)?;
-    let body = client::send(&access, &command.request);
-    let body = body.map_err(|line| CliError::Failed(redact_keys(&line)))?;
-    if command.json {
-        return print_json(command, &body);
-    }
-    match command.view.text(&body) {
-        Ok(text) => print(&text),
-        Err(error) => Err(report_unreadable(command, &body, &error)),
+impl Run for Project {
+    /// Sends the request of a command and prints the response.
+    fn run(self, call: &Call<'_>) -> Result<ExitCode, CliError> {
+        let command = self
+            .read(call.env)
+            .map_err(|line| CliError::Usage(redact_keys(&line)))?;
+        if let Some(question) = &command.question {
+            confirm(question)?;
+        }
+        let access = command.access.clone().or_broker_of_user().map_err(CliError::Failed)?;
+        let body = client::send(&access, &command.request);
+        let body = body.map_err(|line| CliError::Failed(redact_keys(&line)))?;
+        if command.json {
+            return done(print_json(&command, &body));
+        }
+        match (command.view)(&body) {
+            Ok(text) => done(print(&text)),
+            Err(error) => Err(report_unreadable(&command, &body, &error)),
+        }
     }
 }
 
 /// Prints the response as the broker wrote it: a script may use fields that this client does not know.
 fn print_json(command: &ProjectCommand, body: &str) -> Result<(), CliError> {
-    let body = if body.is_empty() {
-        command.view.empty_json()
-    } else {
-        body
+    // A script always reads an object.
+    let body = match command.request.method {
+        _ if !body.is_empty() => body,
+        Method::DELETE => r#"{"deleted":true}"#,
+        _ => "{}",
     };
     serde_json::from_str::<IgnoredAny>(body).map_err(|error| not_understood(&error))?;
     print(&format!("{}\n", escaped_json(body.trim())))

@@ -1,19 +1,17 @@
 //! The command line of `project`, and the request that it makes of the broker.
 
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use clap::{Arg, Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use ureq::http::Method;
 
-use super::views::View;
-use crate::access::{self, BrokerAccess, EnvVars};
+use super::views::{self, View, view};
+use crate::access::{AskingFlags, BrokerAccess, EnvVars};
 use crate::client::{ApiRequest, percent_encoded, with_query};
-use crate::error::CliError;
 use crate::flags::{DURATION_SECONDS_MAX, id, seconds, whole};
 use crate::output::EXIT_CODES;
 use crate::table::escaped;
-use crate::usage_errors::redact_keys;
 use common::config::{Integer, Rule};
 
 const ABOUT: &str = "\
@@ -22,19 +20,14 @@ Administer the projects of a broker: keys, limits, and grants to send to other p
 The broker must be running. It asks for the admin key, or for a key of the project with the scope
 admin. Set MCP_BROKER_API_KEY or use --key-file: other users of this machine see the flags of a process.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Project::augment_args(Command::new("project"))
-        .args(access::with_broker_of_user(access::flags()))
-        .mut_subcommands(|subcommand| subcommand.after_help(EXIT_CODES))
-}
-
 /// Administer the projects of a broker: keys, limits, and grants to send to other projects.
 #[derive(Debug, Args)]
-#[command(long_about = ABOUT, after_help = EXIT_CODES)]
-struct Project {
+#[command(long_about = ABOUT, after_help = EXIT_CODES, mut_subcommands(|below| below.after_help(EXIT_CODES)))]
+pub struct Project {
     #[command(subcommand)]
     below: Below,
+    #[command(flatten)]
+    asking: AskingFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -250,7 +243,6 @@ struct KeyFlags {
 }
 
 /// A `project` command that is ready to run.
-#[derive(Debug)]
 pub struct ProjectCommand {
     pub access: BrokerAccess,
     pub request: ApiRequest,
@@ -260,36 +252,33 @@ pub struct ProjectCommand {
     pub question: Option<String>,
 }
 
-/// Reads the command line.
-///
-/// # Errors
-/// [`CliError::Usage`] for what only the whole command line shows.
-pub fn read(matches: ArgMatches, env: &EnvVars) -> Result<ProjectCommand, CliError> {
-    read_command(&matches, env).map_err(|line| CliError::Usage(redact_keys(&line)))
-}
-
-fn read_command(matches: &ArgMatches, env: &EnvVars) -> Result<ProjectCommand, String> {
-    let Project { below } = Project::from_arg_matches(matches).map_err(|error| error.to_string())?;
-    // The paths name the project, so that no header does: the broker would refuse a contradiction.
-    let access = BrokerAccess {
-        project: None,
-        ..BrokerAccess::read(matches, env)?
-    };
-    let question = match &below {
-        Below::Delete { of, yes: false } => Some(format!(
-            "Delete the project {} with its sessions, protocols, messages and keys?",
-            escaped(&of.id)
-        )),
-        _ => None,
-    };
-    let (request, view) = request(below)?;
-    Ok(ProjectCommand {
-        access,
-        request,
-        view,
-        json: matches.get_flag("json"),
-        question,
-    })
+impl Project {
+    /// The request that the arguments make.
+    ///
+    /// # Errors
+    /// One line for the user, for what only the whole command line shows.
+    pub fn read(self, env: &EnvVars) -> Result<ProjectCommand, String> {
+        // The paths name the project, so that no header does: the broker would refuse a contradiction.
+        let access = BrokerAccess {
+            project: None,
+            ..BrokerAccess::read(&self.asking.broker, env)?
+        };
+        let question = match &self.below {
+            Below::Delete { of, yes: false } => Some(format!(
+                "Delete the project {} with its sessions, protocols, messages and keys?",
+                escaped(&of.id)
+            )),
+            _ => None,
+        };
+        let (request, view) = request(self.below)?;
+        Ok(ProjectCommand {
+            access,
+            request,
+            view,
+            json: self.asking.json,
+            question,
+        })
+    }
 }
 
 const PROJECTS: &str = "/api/v1/projects";
@@ -311,7 +300,7 @@ fn request(below: Below) -> Result<(ApiRequest, View), String> {
         Below::Create { of, name, settings } => {
             let mut body = settings.body(Some(&name));
             body.insert("project_id".to_owned(), of.id.into());
-            (with_body(Method::POST, PROJECTS.to_owned(), body), View::Created)
+            (with_body(Method::POST, PROJECTS.to_owned(), body), view(views::created))
         }
         Below::List {
             include_inactive,
@@ -327,42 +316,46 @@ fn request(below: Below) -> Result<(ApiRequest, View), String> {
             let tags = (!tags.is_empty()).then(|| format!("tags={}", tags.join(",")));
             let after = after.map(|id| format!("cursor={}", percent_encoded(&id)));
             let path = with_query(PROJECTS, [inactive, tags, after]);
-            (ApiRequest::get(path), View::Projects)
+            (ApiRequest::get(path), view(views::projects))
         }
-        Below::Show(of) => (ApiRequest::get(of.path("")), View::Project),
+        Below::Show(of) => (ApiRequest::get(of.path("")), view(views::shown)),
         Below::Update { of, name, settings } => {
             let body = settings.body(name.as_ref());
             if body.is_empty() {
                 return Err("nothing to change; allowed: see mcp-broker project update --help".to_owned());
             }
-            (with_body(Method::PATCH, of.path(""), body), View::Changed)
+            (with_body(Method::PATCH, of.path(""), body), view(views::changed))
         }
-        Below::Delete { of, .. } => (ApiRequest::new(Method::DELETE, of.path("")), View::Deleted(of.id)),
+        Below::Delete { of, .. } => {
+            let ask = ApiRequest::new(Method::DELETE, of.path(""));
+            (ask, Box::new(move |_| Ok(views::deleted(&of.id))))
+        }
         Below::Keys { of, keys } => keys.request(&of.path("/keys")),
         Below::Rotate { of, key_id, grace } => {
             let mut body = Map::new();
             insert(&mut body, "key_id", key_id);
             insert(&mut body, "grace_period_seconds", grace);
-            (with_body(Method::POST, of.path("/keys/rotate"), body), View::Rotated)
+            (
+                with_body(Method::POST, of.path("/keys/rotate"), body),
+                view(views::rotated),
+            )
         }
         Below::Grant { of, to, protocol, rate } => {
             let mut body = Map::new();
             insert(&mut body, "allowed_protocols", words(protocol));
             insert(&mut body, "message_rate_limit", rate);
             let ask = with_body(Method::PUT, of.grant(&to), body);
-            (ask, View::Granted(of.id, to.target))
+            (ask, view(move |answer| views::granted(&of.id, &to.target, answer)))
         }
         Below::Revoke { of, to } => {
             let ask = ApiRequest::new(Method::DELETE, of.grant(&to));
-            (ask, View::GrantTaken(of.id, to.target))
+            (ask, view(move |answer| views::grant_taken(&of.id, &to.target, answer)))
         }
         Below::Audit { id, limit } => {
             let project = id.map(|id| format!("project={}", percent_encoded(&id)));
             let limit = limit.map(|limit| format!("limit={limit}"));
-            (
-                ApiRequest::get(with_query("/api/v1/audit", [project, limit])),
-                View::Audit,
-            )
+            let ask = ApiRequest::get(with_query("/api/v1/audit", [project, limit]));
+            (ask, view(views::audit))
         }
     })
 }
@@ -389,10 +382,10 @@ impl KeyFlags {
     fn request(self, path: &str) -> (ApiRequest, View) {
         if let Some(key_id) = self.revoke {
             let path = format!("{path}/{}", percent_encoded(&key_id));
-            return (ApiRequest::new(Method::DELETE, path), View::KeyRevoked);
+            return (ApiRequest::new(Method::DELETE, path), view(views::revoked));
         }
         if !self.create {
-            return (ApiRequest::get(path), View::Keys);
+            return (ApiRequest::get(path), view(views::keys));
         }
         let mut body = Map::new();
         insert(&mut body, "label", self.label);
@@ -402,7 +395,7 @@ impl KeyFlags {
         insert(&mut body, "tools", self.tools);
         insert(&mut body, "expires_in_seconds", self.expires_in);
         let ask = ApiRequest::new(Method::POST, path.to_owned()).with_body(Value::Object(body));
-        (ask, View::KeyCreated)
+        (ask, view(views::key_created))
     }
 }
 

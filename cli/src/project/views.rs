@@ -4,58 +4,18 @@ use std::fmt::Write;
 
 use rest::projects::{
     AuditLine, AuditPage, ChangedProject, Counts, CreatedKey, CreatedProject, GrantRevoked, Granted, Key, Keys,
-    NewApiKey, Permission, Project, ProjectInfo, Projects, RevokedKey, RevokedKeys, RotatedKeys,
+    NewApiKey, Permission, Project, ProjectInfo, Projects, RevokedKeys, RotatedKeys,
 };
-use serde_json::from_str;
+use serde::de::DeserializeOwned;
 
 use crate::table::{Table, escaped};
 
-/// The expected response, with arguments of the command that its text repeats.
-#[derive(Debug, PartialEq)]
-pub enum View {
-    Created,
-    Projects,
-    Project,
-    Changed,
-    Deleted(String),
-    Keys,
-    KeyCreated,
-    KeyRevoked,
-    Rotated,
-    Granted(String, String),
-    GrantTaken(String, String),
-    Audit,
-}
+/// Turns a response into text that ends with a line break. An error says that the response has another form.
+pub type View = Box<dyn Fn(&str) -> serde_json::Result<String>>;
 
-impl View {
-    /// Returns the response as text that ends with a line break.
-    ///
-    /// # Errors
-    /// The error of the parser when the response has another form.
-    pub fn text(&self, body: &str) -> serde_json::Result<String> {
-        Ok(match self {
-            Self::Created => created(&from_str(body)?),
-            Self::Projects => projects(&from_str(body)?),
-            Self::Project => shown(&from_str(body)?),
-            Self::Changed => project(&from_str::<ChangedProject>(body)?.project).to_string(),
-            Self::Deleted(id) => format!("deleted the project {}\n", escaped(id)),
-            Self::Keys => keys(&from_str(body)?),
-            Self::KeyCreated => key_created(&from_str(body)?),
-            Self::KeyRevoked => revoked(&from_str::<RevokedKeys>(body)?.revoked),
-            Self::Rotated => rotated(&from_str(body)?),
-            Self::Granted(id, target) => granted(id, target, &from_str(body)?),
-            Self::GrantTaken(id, target) => grant_taken(id, target, &from_str(body)?),
-            Self::Audit => audit(&from_str(body)?),
-        })
-    }
-
-    /// What `--json` prints for an empty response, so that a script always reads an object.
-    pub fn empty_json(&self) -> &'static str {
-        match self {
-            Self::Deleted(_) => r#"{"deleted":true}"#,
-            _ => "{}",
-        }
-    }
+/// Shows a response of some type.
+pub fn view<T: DeserializeOwned>(text: impl Fn(&T) -> String + 'static) -> View {
+    Box::new(move |body| serde_json::from_str(body).map(|answer| text(&answer)))
 }
 
 /// The keys with the advice to keep them.
@@ -71,11 +31,19 @@ fn new_keys(keys: &[NewApiKey]) -> String {
     format!("{table}\n{keep}\n")
 }
 
-fn created(answer: &CreatedProject) -> String {
+pub fn created(answer: &CreatedProject) -> String {
     format!("{}\n{}", project(&answer.project), new_keys(&answer.api_keys))
 }
 
-fn projects(answer: &Projects) -> String {
+pub fn changed(answer: &ChangedProject) -> String {
+    project(&answer.project).to_string()
+}
+
+pub fn deleted(id: &str) -> String {
+    format!("deleted the project {}\n", escaped(id))
+}
+
+pub fn projects(answer: &Projects) -> String {
     if answer.projects.is_empty() {
         return "no projects\n".to_owned();
     }
@@ -108,8 +76,7 @@ fn projects(answer: &Projects) -> String {
 fn project(project: &Project) -> Table {
     let config = &project.config;
     let limits = config.limits.clone().unwrap_or_default();
-    let mut table = Table::without_headings();
-    for (name, value) in [
+    Table::of_facts([
         ("id", project.project_id.clone()),
         ("name", project.name.clone()),
         ("description", project.description.clone().unwrap_or_default()),
@@ -122,13 +89,10 @@ fn project(project: &Project) -> Table {
         ("max protocols", or_default(limits.max_protocols)),
         ("queue capacity", or_default(limits.queue_capacity)),
         ("rate limit", per_minute(limits.rate_limit)),
-    ] {
-        table.row([name, value.as_str()]);
-    }
-    table
+    ])
 }
 
-fn shown(answer: &ProjectInfo) -> String {
+pub fn shown(answer: &ProjectInfo) -> String {
     let mut text = project(&answer.project).to_string();
     if let Some(counts) = &answer.counts {
         let _ = write!(text, "\n{}", counted(counts));
@@ -170,7 +134,7 @@ fn allowed(permissions: &[Permission]) -> Table {
     table
 }
 
-fn keys(answer: &Keys) -> String {
+pub fn keys(answer: &Keys) -> String {
     if answer.keys.is_empty() {
         return "no keys\n".to_owned();
     }
@@ -208,7 +172,7 @@ fn person(key: &Key) -> String {
     }
 }
 
-fn key_created(answer: &CreatedKey) -> String {
+pub fn key_created(answer: &CreatedKey) -> String {
     let key = &answer.key;
     let mut table = Table::without_headings();
     table.row(["key id", key.key_id.as_str()]);
@@ -225,7 +189,8 @@ fn key_created(answer: &CreatedKey) -> String {
     format!("{table}\nKeep this key now: it is not shown again.\n")
 }
 
-fn revoked(ended: &[RevokedKey]) -> String {
+pub fn revoked(answer: &RevokedKeys) -> String {
+    let ended = &answer.revoked;
     if ended.is_empty() {
         return "no key was revoked\n".to_owned();
     }
@@ -236,7 +201,7 @@ fn revoked(ended: &[RevokedKey]) -> String {
     table.to_string()
 }
 
-fn rotated(answer: &RotatedKeys) -> String {
+pub fn rotated(answer: &RotatedKeys) -> String {
     let mut text = new_keys(&answer.api_keys);
     if !answer.revoked.is_empty() {
         let mut table = Table::new(&["OLD KEY", "GOOD UNTIL"]);
@@ -248,7 +213,7 @@ fn rotated(answer: &RotatedKeys) -> String {
     text
 }
 
-fn granted(id: &str, target: &str, answer: &Granted) -> String {
+pub fn granted(id: &str, target: &str, answer: &Granted) -> String {
     let terms = allowed(std::slice::from_ref(&answer.permission));
     let mut text = format!("{} may send to {}\n\n{terms}", escaped(id), escaped(target));
     for warning in &answer.warnings {
@@ -257,7 +222,7 @@ fn granted(id: &str, target: &str, answer: &Granted) -> String {
     text
 }
 
-fn grant_taken(id: &str, target: &str, answer: &GrantRevoked) -> String {
+pub fn grant_taken(id: &str, target: &str, answer: &GrantRevoked) -> String {
     let (id, target) = (escaped(id), escaped(target));
     if answer.revoked {
         format!("{id} may no longer send to {target}\n")
@@ -266,7 +231,7 @@ fn grant_taken(id: &str, target: &str, answer: &GrantRevoked) -> String {
     }
 }
 
-fn audit(answer: &AuditPage) -> String {
+pub fn audit(answer: &AuditPage) -> String {
     if answer.entries.is_empty() {
         return "no entries\n".to_owned();
     }

@@ -4,52 +4,21 @@ mod change;
 mod hooks;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::Args;
 use serde_json::{Map, Value};
 
 use super::{
-    access::EnvVars,
+    access::{EnvVars, variable},
     agent_clients::AgentClient,
-    config_entry::{self, Members, Wanted, as_written, edit, entry_text, is_front, key_advice, members},
+    call::{Call, Run, done},
+    config_entry::{EntryFlags, Members, Wanted, as_written, edit, entry_text, is_front, key_advice, members},
     edited_file::{self, Edit, PUBLIC},
     error::CliError,
-    flags::switch,
     output::{EXIT_CODES, json_value_line, print},
 };
 use change::Change;
-
-/// The command with its help.
-pub fn command() -> Command {
-    let project = Arg::new("project")
-        .long("project")
-        .value_name("DIR")
-        .value_parser(ValueParser::path_buf())
-        .help("Write into the file of the project in this folder, which everyone who works on the project shares");
-    Command::new("setup")
-        .about("Connect an MCP client to the broker: write the entry into its configuration file")
-        .long_about(ABOUT)
-        .args(config_entry::args())
-        .arg(project)
-        .arg(switch("user", "Write into the file of the user, for all projects [default]").conflicts_with("project"))
-        .arg(
-            switch(
-                "hooks",
-                "Write the hooks that report messages to an agent, instead of the entry",
-            )
-            .conflicts_with_all(["url", "key-env"]),
-        )
-        .arg(switch("print", "Print what would be changed, and change nothing"))
-        .arg(switch("remove", "Remove what this command has written"))
-        .arg(
-            Arg::new("json")
-                .long("json")
-                .action(ArgAction::SetTrue)
-                .help("Print what was done as JSON"),
-        )
-        .after_help(EXIT_CODES)
-}
 
 const ABOUT: &str = "\
 Connect an MCP client to the broker: write the entry into its configuration file.
@@ -67,9 +36,35 @@ messages to an agent at the start and the end of its turns; those of Claude Code
   mcp-broker setup claude --hooks
   mcp-broker setup claude --remove";
 
+/// Connect an MCP client to the broker: write the entry into its configuration file.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = EXIT_CODES)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
+pub struct SetupFlags {
+    #[command(flatten)]
+    entry: EntryFlags,
+    /// Write into the file of the project in this folder, which everyone who works on the project shares.
+    #[arg(long, value_name = "DIR")]
+    project: Option<PathBuf>,
+    /// Write into the file of the user, for all projects [default].
+    #[arg(long, conflicts_with = "project")]
+    user: bool,
+    /// Write the hooks that report messages to an agent, instead of the entry.
+    #[arg(long, conflicts_with_all = ["url", "key_env"])]
+    hooks: bool,
+    /// Print what would be changed, and change nothing.
+    #[arg(long)]
+    print: bool,
+    /// Remove what this command has written.
+    #[arg(long)]
+    remove: bool,
+    /// Print what was done as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
 /// What to write into which file.
-#[derive(Debug)]
-pub struct Setup {
+struct Setup {
     wanted: Wanted,
     file: PathBuf,
     /// The folder of the project whose file it is; None for the file of the user.
@@ -95,43 +90,39 @@ enum Task {
     Remove,
 }
 
-/// Reads the arguments.
-///
-/// # Errors
-/// [`CliError::Usage`] when the client has no such file, or its file cannot hold such an entry.
-pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<Setup, CliError> {
-    let project = matches.get_one::<PathBuf>("project");
-    let wanted = config_entry::read_wanted(matches, env, project.is_some())?;
-    let task = if matches.get_flag("remove") {
-        Task::Remove
-    } else {
-        Task::Add
-    };
-    let what = if matches.get_flag("hooks") {
-        What::Hooks
-    } else {
-        What::Entry
-    };
-    let reason = match what {
-        What::Hooks => hooks::impossible(&wanted),
-        What::Entry => {
-            let reason = unwritable(&wanted, project.is_some()).filter(|_| task == Task::Add);
-            wanted.impossible().or(reason)
-        }
-    };
-    if let Some(reason) = reason {
-        return Err(CliError::Usage(reason));
+impl Run for SetupFlags {
+    fn run(self, call: &Call<'_>) -> Result<ExitCode, CliError> {
+        done(self.read(call.env)?.run())
     }
-    let file = choose_file(wanted.client, what, project.map(PathBuf::as_path), env).map_err(CliError::Usage)?;
-    Ok(Setup {
-        wanted,
-        file,
-        project: project.cloned(),
-        what,
-        task,
-        is_dry: matches.get_flag("print"),
-        is_json: matches.get_flag("json"),
-    })
+}
+
+impl SetupFlags {
+    fn read(self, env: &EnvVars) -> Result<Setup, CliError> {
+        let is_for_project = self.project.is_some();
+        let wanted = self.entry.wanted(env, is_for_project)?;
+        let task = if self.remove { Task::Remove } else { Task::Add };
+        let what = if self.hooks { What::Hooks } else { What::Entry };
+        let reason = match what {
+            What::Hooks => hooks::impossible(&wanted),
+            What::Entry => {
+                let reason = unwritable(&wanted, is_for_project).filter(|_| task == Task::Add);
+                wanted.impossible().or(reason)
+            }
+        };
+        if let Some(reason) = reason {
+            return Err(CliError::Usage(reason));
+        }
+        let file = choose_file(wanted.client, what, self.project.as_deref(), env).map_err(CliError::Usage)?;
+        Ok(Setup {
+            wanted,
+            file,
+            project: self.project,
+            what,
+            task,
+            is_dry: self.print,
+            is_json: self.json,
+        })
+    }
 }
 
 /// The file: of several that the client reads, the first that exists.
@@ -148,10 +139,10 @@ fn choose_file(client: &AgentClient, what: What, project: Option<&Path>, env: &E
             }
         }
         None if what == What::Hooks => {
-            let file = client.user_hooks(|name| config_entry::variable(env, name));
+            let file = client.user_hooks(|name| variable(env, name).map(Into::into));
             file.into_iter().collect()
         }
-        None => client.user_files(|name| config_entry::variable(env, name)),
+        None => client.user_files(|name| variable(env, name).map(Into::into)),
     };
     let existing = files.iter().find(|file| file.symlink_metadata().is_ok());
     existing.or(files.first()).cloned().ok_or_else(|| match project {
@@ -174,33 +165,6 @@ fn unwritable(wanted: &Wanted, is_for_project: bool) -> Option<String> {
         ),
         _ => None,
     }
-}
-
-/// Changes the file, or says what would be changed.
-///
-/// # Errors
-/// [`CliError::Failed`] with what to do; nothing was changed then.
-pub fn run(setup: &Setup) -> Result<(), CliError> {
-    let decide = |text: Option<&str>| match (setup.task, setup.what) {
-        (Task::Remove, What::Hooks) => hooks::removal(&setup.wanted, text),
-        (Task::Add, What::Hooks) => hooks::addition(&setup.wanted, text),
-        (Task::Remove, What::Entry) => removal(&setup.wanted, text),
-        (Task::Add, What::Entry) => addition(&setup.wanted, text),
-    };
-    let checked = setup
-        .project
-        .iter()
-        .try_for_each(|project| edited_file::check_within(project, &setup.file));
-    let change = checked.and_then(|()| edited_file::edit(&setup.file, PUBLIC, !setup.is_dry, decide));
-    let change = change.map_err(|reason| {
-        let (label, file) = (setup.wanted.client.label, setup.file.display());
-        CliError::Failed(format!("{label}: {file} was not changed: {reason}"))
-    })?;
-    print(&if setup.is_json {
-        json_value_line(&setup.as_json(change))
-    } else {
-        setup.as_text(change)?
-    })
 }
 
 /// Adds the entry, or gives an entry of this command the wanted values.
@@ -256,6 +220,28 @@ fn foreign(name: &str) -> String {
 }
 
 impl Setup {
+    /// Changes the file, or says what would be changed.
+    fn run(&self) -> Result<(), CliError> {
+        let decide = |text: Option<&str>| match (self.task, self.what) {
+            (Task::Remove, What::Hooks) => hooks::removal(&self.wanted, text),
+            (Task::Add, What::Hooks) => hooks::addition(&self.wanted, text),
+            (Task::Remove, What::Entry) => removal(&self.wanted, text),
+            (Task::Add, What::Entry) => addition(&self.wanted, text),
+        };
+        let mut folders = self.project.iter();
+        let checked = folders.try_for_each(|project| edited_file::check_within(project, &self.file));
+        let change = checked.and_then(|()| edited_file::edit(&self.file, PUBLIC, !self.is_dry, decide));
+        let change = change.map_err(|reason| {
+            let (label, file) = (self.wanted.client.label, self.file.display());
+            CliError::Failed(format!("{label}: {file} was not changed: {reason}"))
+        })?;
+        print(&if self.is_json {
+            json_value_line(&self.as_json(change))
+        } else {
+            self.as_text(change)?
+        })
+    }
+
     fn as_json(&self, change: Change) -> Value {
         let file = self.file.to_string_lossy();
         let mut done = serde_json::json!({

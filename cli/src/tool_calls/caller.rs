@@ -8,10 +8,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::access::BrokerAccess;
+use crate::access::{BrokerAccess, BrokerFlags, EnvVars};
 use crate::connect::RemoteDial;
 use crate::error::CliError;
-use crate::mcp_client::{CallError, hello};
+use crate::mcp_client::{CallError, CallResult, INVALID_PARAMS, hello};
+use crate::usage_errors::redact_keys;
 use common::config::{API_KEY_ENV, nearest_name, one_line};
 use common::user_broker::{
     AttachError, Instance, LineClient, LocalPaths, RequestError, StartPolicy, attach, hello::Hello,
@@ -23,9 +24,6 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most pages of the list of tools.
 const PAGES_MAX: usize = 100;
-/// The code of JSON-RPC for params that are wrong.
-const INVALID_PARAMS: i64 = -32602;
-
 /// Which broker is called.
 #[derive(Debug, Clone)]
 pub enum Target {
@@ -38,6 +36,19 @@ pub enum Target {
 }
 
 impl Target {
+    /// The broker that the flags name; without one that of the user.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] with one line for the user.
+    pub fn of(flags: &BrokerFlags, env: &EnvVars) -> Result<Self, CliError> {
+        let access = BrokerAccess::read(flags, env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
+        Ok(if access.url.is_default() {
+            Self::OfUser(access)
+        } else {
+            Self::Url(access)
+        })
+    }
+
     /// Says that it does not run, and what to do.
     pub fn not_running(&self) -> CliError {
         CliError::NotRunning(match self {
@@ -97,15 +108,6 @@ pub struct Answer {
     pub is_error: bool,
     /// The object of the result, or its content if it has no object. Numbers keep their digits.
     pub value: Box<RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CallResult {
-    content: Option<Box<RawValue>>,
-    structured_content: Option<Box<RawValue>>,
-    #[serde(default)]
-    is_error: bool,
 }
 
 /// Adds what the list for agents leaves out: the broker's own tools can be called by name, with all of their arguments.

@@ -43,40 +43,27 @@ TOOL key=value ...        the same; a value is text, a number, true, false, null
 # ...                     a comment
 ";
 
-/// The broker whose tools are called.
-#[derive(Debug)]
-pub struct Repl {
-    target: Target,
-}
-
-/// The prompt for a broker.
-pub fn read(target: Target) -> Repl {
-    Repl { target }
-}
-
-impl Repl {
-    /// Runs lines until the user or the pipe ends. The exit code says whether all lines of a pipe succeeded.
-    ///
-    /// # Errors
-    /// The broker does not run.
-    pub fn run(self) -> Result<ExitCode, CliError> {
-        let stdin = std::io::stdin();
-        let is_terminal = stdin.is_terminal();
-        let prompt = Prompt {
-            caller: Some(Caller::connect(&self.target)?),
-            is_terminal,
-            session: None,
-            calls: 0,
-            since: Instant::now(),
-            target: self.target,
-        };
-        if is_terminal {
-            prompt.run_on_terminal()?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        let all_done = prompt.run_on_pipe(&mut stdin.lock())?;
-        Ok(ExitCode::from(if all_done { 0 } else { exit::FAILED }))
+/// Runs lines until the user or the pipe ends. The exit code says whether all lines of a pipe succeeded.
+///
+/// # Errors
+/// The broker does not run.
+pub fn run(target: Target) -> Result<ExitCode, CliError> {
+    let stdin = std::io::stdin();
+    let is_terminal = stdin.is_terminal();
+    let prompt = Prompt {
+        caller: Some(Caller::connect(&target)?),
+        is_terminal,
+        session: None,
+        calls: 0,
+        since: Instant::now(),
+        target,
+    };
+    if is_terminal {
+        prompt.run_on_terminal()?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let all_done = prompt.run_on_pipe(&mut stdin.lock())?;
+    Ok(ExitCode::from(if all_done { 0 } else { exit::FAILED }))
 }
 
 /// What became of a line.

@@ -16,8 +16,8 @@ use serde_json::Value;
 use super::data::{Detail, Snapshot};
 use super::model::Update;
 use super::watched::{SESSIONS_MAX, Tab, Target, Watched};
-use crate::client::{ApiRequest, Client, ClientError, parameter, percent_encoded, with_query};
-use crate::operate::{EventStream, Frame, Names, Pages, event_line, parsed};
+use crate::client::{Client, ClientError, parameter, parsed, percent_encoded, with_query};
+use crate::operate::{EventStream, Frame, Names, Pages, event_line};
 use crate::screen::Updates;
 use crate::short::SCREENS_ARE_UTC;
 
@@ -82,7 +82,7 @@ impl Poller {
     }
 
     fn look(&self) -> Result<Snapshot, ClientError> {
-        let stats: Stats = self.get(&format!("/api/v1/stats?window={WINDOW}"))?;
+        let stats: Stats = self.client.get(format!("/api/v1/stats?window={WINDOW}"))?;
         let mut snapshot = Snapshot {
             at_ms: now().unix_ms,
             stats,
@@ -114,7 +114,9 @@ impl Poller {
     }
 
     fn backends(&self) -> Result<Vec<Backend>, ClientError> {
-        self.get::<Backends>("/api/v1/backends").map(|answer| answer.backends)
+        self.client
+            .get::<Backends>("/api/v1/backends")
+            .map(|answer| answer.backends)
     }
 
     fn sessions_path(&self) -> String {
@@ -135,20 +137,16 @@ impl Poller {
     fn detail(&self, target: &Target) -> Result<Detail, ClientError> {
         match target {
             Target::Session(id) => {
-                let session: Session = self.get(&format!("/api/v1/sessions/{}", percent_encoded(id)))?;
+                let session: Session = self.client.get(format!("/api/v1/sessions/{}", percent_encoded(id)))?;
                 let path = with_query("/api/v1/messages", [parameter("session", Some(id))]);
                 let (messages, _) = self.list::<ListedMessage>(&path, "messages", MESSAGES_MAX)?;
                 Ok(Detail::Session(Box::new(session), messages))
             }
             Target::Message(id) => {
-                let life: MessageLife = self.get(&format!("/api/v1/messages/{}", percent_encoded(id)))?;
+                let life: MessageLife = self.client.get(format!("/api/v1/messages/{}", percent_encoded(id)))?;
                 Ok(Detail::Message(Box::new(life)))
             }
         }
-    }
-
-    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        parsed(&self.client.send(&ApiRequest::get(path))?)
     }
 
     /// The first items of a list, and whether there are more.

@@ -11,15 +11,17 @@ mod view;
 mod watched;
 
 use std::io;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{ArgMatches, Command};
+use clap::Args;
 use ratatui::DefaultTerminal;
 
-use super::access::{self, BrokerAccess, EnvVars};
+use super::access::{BrokerAccess, BrokerFlags, variable};
+use super::call::{Call, Run, done};
 use super::client::Client;
 use super::error::CliError;
-use super::flags::duration;
+use super::flags::seconds;
 use super::output::{EXIT_CODES, Output};
 use super::screen::{self, Happening, Program, Screen};
 use super::usage_errors::redact_keys;
@@ -32,62 +34,35 @@ Watch a broker on one screen: sessions, rates, queues, dead letters, replicas an
 Keys: 1 to 5 or Tab choose a view, arrows move, Enter opens a session or a message, Esc goes back,
 s and r sort, / filters, ? shows the help, q quits. A key of scope observer sees everything except payloads.";
 
-/// The command with its help.
-pub fn command() -> Command {
-    Command::new("top")
-        .about("Watch a broker on one screen: sessions, rates, queues, dead letters, replicas")
-        .long_about(ABOUT)
-        .args(access::with_broker_of_user(access::broker_flags()))
-        .arg(duration(
-            "interval",
-            1..=INTERVAL_SECONDS_MAX,
-            "Time between two requests to the broker, at most 60s\n[default: 2s]",
-        ))
-        .after_help(EXIT_CODES)
-}
-
 const INTERVAL_SECONDS: u64 = 2;
 const INTERVAL_SECONDS_MAX: u64 = 60;
 
-/// What to watch.
-#[derive(Debug)]
+/// Watch a broker on one screen: sessions, rates, queues, dead letters, replicas.
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = EXIT_CODES)]
 pub struct Top {
-    access: BrokerAccess,
-    interval: Duration,
-    has_colours: bool,
-    /// The type of the terminal, if the environment names one.
-    term: Option<String>,
+    #[command(flatten)]
+    broker: BrokerFlags,
+    #[arg(long, value_name = "TIME", value_parser = seconds(1..=INTERVAL_SECONDS_MAX),
+        help = "Time between two requests to the broker, at most 60s\n[default: 2s]")]
+    interval: Option<u64>,
 }
 
-/// Reads the arguments.
-///
-/// # Errors
-/// [`CliError::Usage`] with one line for the user.
-pub fn read(matches: &ArgMatches, env: &EnvVars) -> Result<Top, CliError> {
-    let seconds = matches.get_one::<u64>("interval").copied().unwrap_or(INTERVAL_SECONDS);
-    let access = BrokerAccess::read(matches, env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
-    let term = env.iter().find(|(name, _)| name == "TERM");
-    Ok(Top {
-        access,
-        interval: Duration::from_secs(seconds),
-        has_colours: !Output::new(false, false, env).plain,
-        term: term.map(|(_, term)| term.to_string_lossy().into_owned()),
-    })
-}
-
-/// Shows the broker until the user quits.
-///
-/// # Errors
-/// [`CliError::Usage`] without a terminal that can show it, [`CliError::Failed`] when the terminal fails,
-/// [`CliError::Signalled`] when a signal ends it.
-pub fn run(top: Top) -> Result<(), CliError> {
-    let instead = "mcp-broker sessions, mcp-broker messages or mcp-broker tail";
-    screen::check_terminal("top", instead, top.term.as_deref())?;
-    let access = top.access.or_broker_of_user().map_err(CliError::Failed)?;
-    screen::run(|updates| Watching {
-        model: Model::new(&access.url.text, top.has_colours),
-        feed: Feed::start(&Client::new(access), top.interval, updates),
-    })
+impl Run for Top {
+    /// Shows the broker until the user quits.
+    fn run(self, call: &Call<'_>) -> Result<ExitCode, CliError> {
+        let access = BrokerAccess::read(&self.broker, call.env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
+        let term = variable(call.env, "TERM").map(|term| term.to_string_lossy().into_owned());
+        let instead = "mcp-broker sessions, mcp-broker messages or mcp-broker tail";
+        screen::check_terminal("top", instead, term.as_deref())?;
+        let access = access.or_broker_of_user().map_err(CliError::Failed)?;
+        let has_colours = !Output::new(false, false, call.env).plain;
+        let interval = Duration::from_secs(self.interval.unwrap_or(INTERVAL_SECONDS));
+        done(screen::run(|updates| Watching {
+            model: Model::new(&access.url.text, has_colours),
+            feed: Feed::start(&Client::new(access), interval, updates),
+        }))
+    }
 }
 
 /// A broker on the screen.

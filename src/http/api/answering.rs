@@ -29,7 +29,7 @@ use crate::http::{
     people::{NamedHuman, QuestionReader},
 };
 use api::{
-    auth::Identity,
+    auth::{Identity, only_value},
     verbs::{
         arguments::Arguments,
         questions::{read_answer, read_reason},
@@ -74,20 +74,15 @@ impl FromRequest for IfMatch {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let mut values = request.headers().get_all(IF_MATCH);
-        let (value, another) = (values.next(), values.next());
-        if another.is_some() {
-            return ready(Err(BrokerError::invalid("if-match", "given twice").into()));
-        }
-        ready(match value.map(|value| value.to_str().unwrap_or_default().trim()) {
-            None | Some("*") => Ok(Self(None)),
-            Some(text) => {
+        let value = only_value(request.headers(), &IF_MATCH).map_err(ApiError::from);
+        ready(value.map(|value| {
+            let text = value.map(|value| value.to_str().unwrap_or_default().trim());
+            Self(text.filter(|text| *text != "*").map(|text| {
                 let tag = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
                 // No question has the last revision: a tag that is none of ours does not hold.
-                let revision = tag.and_then(|tag| tag.parse().ok()).unwrap_or(u64::MAX);
-                Ok(Self(Some(revision)))
-            }
-        })
+                tag.and_then(|tag| tag.parse().ok()).unwrap_or(u64::MAX)
+            }))
+        }))
     }
 }
 

@@ -24,7 +24,9 @@ use utoipa::IntoParams;
 use crate::{
     http::{
         backpressure::{socket_state, transport_context},
-        events::{DeskSource, DeskTopics, DeskView, Follower, TooManyFollowers, Topics, View, parse_yap_id},
+        events::{
+            DeskFollower, DeskSource, DeskTopics, DeskView, Follower, TooManyFollowers, Topics, View, parse_yap_id,
+        },
         extract::{ApiError, ApiResult, Caller},
         people::{self, NamedHuman, QuestionReader},
         state::StateData,
@@ -115,7 +117,7 @@ pub async fn follow(
     let open = open.ok_or_else(|| Problem::unavailable("the broker has its maximum of connections, or is stopping"))?;
     let heartbeat_interval = context.timeouts.ping_interval;
     if let Some(topics) = of_desk {
-        let place = state.followers.join_desk(&project).map_err(too_many)?;
+        let place = state.followers.take_place(&project).map_err(too_many)?;
         let after_yap = after.as_deref().map(parse_yap_id);
         if after_yap == Some(None) {
             return Err(BrokerError::invalid("last_event_id", "not the id of a yap").into());
@@ -126,7 +128,7 @@ pub async fn follow(
             reader,
             after_yap: after_yap.flatten(),
         };
-        let follower = place.follow(project, view, source, open, heartbeat_interval);
+        let follower = DeskFollower::new(project, view, source, open, heartbeat_interval, place);
         let stream = stream::unfold(follower, |mut follower| async move {
             let chunk = follower.next().await?;
             Some((Ok::<_, Infallible>(chunk), follower))

@@ -29,7 +29,7 @@ use crate::{
     transport::OpenResponse,
 };
 use api::{
-    auth::Identity,
+    auth::{Identity, only_value},
     verbs::{
         arguments::Arguments,
         sending::{self, MessageArguments, WaitGoal},
@@ -187,24 +187,24 @@ impl FromRequest for IdempotencyKey {
     type Future = std::future::Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let refuse = |reason: String| Err(BrokerError::invalid(IDEMPOTENCY_KEY.as_str(), reason).into());
-        let mut values = request.headers().get_all(IDEMPOTENCY_KEY);
-        let (value, another) = (values.next(), values.next());
-        if another.is_some() {
-            return std::future::ready(refuse("given twice".to_owned()));
-        }
-        let text = match value.map(|value| value.to_str()) {
-            None => return std::future::ready(Ok(Self(None))),
-            Some(Ok(text)) => text.trim(),
-            Some(Err(_)) => return std::future::ready(refuse("printable ASCII characters only".to_owned())),
+        std::future::ready(Self::read(request).map_err(ApiError::from))
+    }
+}
+
+impl IdempotencyKey {
+    fn read(request: &HttpRequest) -> Result<Self, BrokerError> {
+        let invalid = |reason: String| BrokerError::invalid(IDEMPOTENCY_KEY.as_str(), reason);
+        let Some(value) = only_value(request.headers(), &IDEMPOTENCY_KEY)? else {
+            return Ok(Self(None));
         };
+        let text = value.to_str().map(str::trim);
+        let text = text.map_err(|_| invalid("printable ASCII characters only".to_owned()))?;
         let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         let key = quoted.unwrap_or(text);
-        std::future::ready(if key.len() > sending::HEADER_LEN_MAX {
-            refuse(format!("at most {} bytes", sending::HEADER_LEN_MAX))
-        } else {
-            Ok(Self(Some(key.to_owned()).filter(|key| !key.is_empty())))
-        })
+        if key.len() > sending::HEADER_LEN_MAX {
+            return Err(invalid(format!("at most {} bytes", sending::HEADER_LEN_MAX)));
+        }
+        Ok(Self(Some(key.to_owned()).filter(|key| !key.is_empty())))
     }
 }
 

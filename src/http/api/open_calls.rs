@@ -7,11 +7,10 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::http::{
-    extract::{Admin, ApiResult, Caller, ok_text},
+    extract::{Admin, ApiResult, Caller, ok_object},
     replicas,
 };
 use api::verbs::open_calls as verbs;
-use common::json::write_json;
 
 /// Bytes of the answer of another replica: 1,000 calls, most of them below 1 KiB.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -67,9 +66,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<CallsQuery>, request: Ht
         calls.partial = others.partial;
         calls
     };
-    let mut text = Vec::new();
-    write_json(&mut text, &calls);
-    ok_text(&by, text)
+    ok_object(&by, &calls)
 }
 
 /// Ends an open call at whichever replica it is: its caller gets the error `call_cancelled`, and its backend is notified. The

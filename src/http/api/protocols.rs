@@ -14,13 +14,10 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::http::{
     backpressure::transport_context,
-    extract::{Admin, ApiResult, Caller, JsonArguments, listed, ok_text, parse_limit, parse_text},
+    extract::{Admin, ApiResult, Caller, JsonArguments, listed, ok_object, ok_text, parse_limit, parse_text},
 };
 use api::verbs::protocols::{self, PAGE_LEN, PAGE_LEN_MAX};
-use common::{
-    config::{Rule, Span},
-    json::write_json,
-};
+use common::config::{Rule, Span};
 
 /// The time in which messages are counted by default.
 const USAGE_WINDOW: Duration = Duration::from_hours(24);
@@ -94,12 +91,7 @@ pub async fn show(Caller(by): Caller, path: web::Path<(String, String)>) -> ApiR
     let (name, version) = path.into_inner();
     let found = by.project.look_up(move |project| project.protocol(&name, &version));
     let protocol = found.answer().await?;
-    let mut text = Vec::new();
-    write_json(
-        &mut text,
-        &protocols::protocol_view(&by.project, &protocol.record, true),
-    );
-    ok_text(&by, text)
+    ok_object(&by, &protocols::protocol_view(&by.project, &protocol.record, true))
 }
 
 /// A protocol to register: the arguments of the tool `register_protocol`.
@@ -244,9 +236,7 @@ pub async fn usage(Caller(by): Caller, name: web::Path<String>, query: web::Quer
     let until_ms = now().unix_ms + 1;
     let since_ms = until_ms.saturating_sub(millis(window));
     let usage = protocols::usage(&by.project, &name, since_ms, until_ms).await?;
-    let mut text = Vec::new();
-    write_json(&mut text, &usage);
-    ok_text(&by, text)
+    ok_object(&by, &usage)
 }
 
 /// Registers a lens into a registered version, or replaces it. The identical lens again changes nothing. Requires the scope

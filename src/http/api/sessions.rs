@@ -13,11 +13,10 @@ use utoipa::IntoParams;
 
 use super::session_order;
 use crate::http::{
-    extract::{Admin, ApiResult, Caller, ok, ok_text, parse_limit, parse_text},
+    extract::{Admin, ApiResult, Caller, ok, ok_object, ok_text, parse_limit, parse_text},
     replicas,
 };
 use api::verbs::sessions::{self, PAGE_LEN, PAGE_LEN_MAX, session_view};
-use common::json::write_json;
 
 /// Bytes of the answer of another replica to a disconnection.
 const ANSWER_BYTES_MAX: usize = 4096;
@@ -107,9 +106,7 @@ pub async fn show(Caller(by): Caller, path: web::Path<String>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
     let member = by.project.resolve(&path).answer().await?;
     by.project.refresh_waiting(&[Arc::clone(&member)]).await;
-    let mut text = Vec::new();
-    write_json(&mut text, &session_view(&by.project, &member, true));
-    ok_text(&by, text)
+    ok_object(&by, &session_view(&by.project, &member, true))
 }
 
 /// How to end a session.

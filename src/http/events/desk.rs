@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use actix_web::web::{Bytes, BytesMut};
+use actix_web::web::Bytes;
 use actors::{
     desk::{ConsoleGuard, DeskEvent, DeskFeed, DeskSummary, InboxWatch, QuestionCursor, QuestionFilter},
     model::{BrokerError, ConsoleId, Question, QuestionId, ShownYap},
@@ -11,7 +11,6 @@ use actors::{
 };
 use futures_util::FutureExt;
 use rest::desk::Inbox;
-use serde::Serialize;
 use tokio::time::sleep;
 
 use super::{Place, frame};
@@ -20,7 +19,6 @@ use api::verbs::{
     desk::{desk_view, yap_view},
     questions::question_view,
 };
-use common::json::write_json;
 
 /// Bytes after which no further event is added to what is written at once.
 const CHUNK_BYTES_MAX: usize = 64 * 1024;
@@ -156,7 +154,7 @@ pub fn parse_yap_id(text: &str) -> Option<u64> {
 
 impl DeskFollower {
     /// Follows the desk. `source` has begun before, so that no change is lost.
-    pub(super) fn new(
+    pub fn new(
         project: ProjectHandle,
         view: DeskView,
         source: DeskSource,
@@ -191,23 +189,23 @@ impl DeskFollower {
                 Step::Changes => return self.changes().await,
             };
             if !chunk.is_empty() {
-                return Some(chunk.freeze());
+                return Some(chunk.into());
             }
         }
     }
 
-    async fn begin(&mut self) -> Result<BytesMut, BrokerError> {
+    async fn begin(&mut self) -> Result<Vec<u8>, BrokerError> {
         let desk = self.project.desk().await?;
         self.count_inbox().await;
-        let mut chunk = BytesMut::from(&frame::first(None)[..]);
+        let mut chunk = frame::first(None).to_vec();
         self.write_desk(&mut chunk, &desk);
         self.step = Step::Questions(None);
         Ok(chunk)
     }
 
-    async fn questions(&mut self, after: Option<QuestionCursor>) -> Result<BytesMut, BrokerError> {
+    async fn questions(&mut self, after: Option<QuestionCursor>) -> Result<Vec<u8>, BrokerError> {
         self.step = Step::Yaps(self.view.after_yap);
-        let mut chunk = BytesMut::new();
+        let mut chunk = Vec::new();
         let Some(reader) = self.view.reader.as_ref().filter(|_| self.view.topics.questions) else {
             return Ok(chunk);
         };
@@ -225,9 +223,9 @@ impl DeskFollower {
         Ok(chunk)
     }
 
-    async fn yaps(&mut self, after: Option<u64>) -> Result<BytesMut, BrokerError> {
+    async fn yaps(&mut self, after: Option<u64>) -> Result<Vec<u8>, BrokerError> {
         self.step = Step::Changes;
-        let mut chunk = BytesMut::new();
+        let mut chunk = Vec::new();
         if !self.view.topics.yaps {
             return Ok(chunk);
         }
@@ -261,7 +259,7 @@ impl DeskFollower {
     }
 
     async fn changes(&mut self) -> Option<Bytes> {
-        let mut chunk = BytesMut::new();
+        let mut chunk = Vec::new();
         loop {
             let news = tokio::select! {
                 news = self.source.next() => news?,
@@ -279,13 +277,13 @@ impl DeskFollower {
                 }
             }
             if !chunk.is_empty() {
-                return Some(chunk.freeze());
+                return Some(chunk.into());
             }
         }
     }
 
     /// Writes what has happened. None: the client is to connect again.
-    async fn write_news(&mut self, chunk: &mut BytesMut, news: News) -> Option<()> {
+    async fn write_news(&mut self, chunk: &mut Vec<u8>, news: News) -> Option<()> {
         match news {
             News::Desk(event) => self.write(chunk, event),
             News::Inbox => {
@@ -312,7 +310,7 @@ impl DeskFollower {
         }
     }
 
-    fn write(&mut self, chunk: &mut BytesMut, event: DeskEvent) {
+    fn write(&mut self, chunk: &mut Vec<u8>, event: DeskEvent) {
         match event {
             DeskEvent::Question(question) if self.view.topics.questions => self.write_change(chunk, &question),
             DeskEvent::Yap(yap) if self.view.topics.yaps => self.write_yap(chunk, &yap),
@@ -322,7 +320,7 @@ impl DeskFollower {
         }
     }
 
-    fn write_change(&mut self, chunk: &mut BytesMut, question: &Question) {
+    fn write_change(&mut self, chunk: &mut Vec<u8>, question: &Question) {
         let reader = self.view.reader.as_ref();
         if reader.is_some_and(|reader| reader.reader().may_read(question)) {
             self.write_question(chunk, question);
@@ -333,7 +331,7 @@ impl DeskFollower {
     }
 
     /// Writes a question, unless it has been written: a change that came before the list was read is among the changes, too.
-    fn write_question(&mut self, chunk: &mut BytesMut, question: &Question) {
+    fn write_question(&mut self, chunk: &mut Vec<u8>, question: &Question) {
         if self
             .shown
             .get(&question.id)
@@ -350,11 +348,11 @@ impl DeskFollower {
         if self.source.console().is_some_and(|own| question.console() == Some(own)) {
             data.mine = true;
         }
-        write_frame(chunk, "question", None, &data);
+        frame::write(chunk, "question", None, &data);
     }
 
     /// Writes a yap, unless it has been written: what is held meanwhile can be in the list and among the changes.
-    fn write_yap(&mut self, chunk: &mut BytesMut, yap: &ShownYap) {
+    fn write_yap(&mut self, chunk: &mut Vec<u8>, yap: &ShownYap) {
         if yap.seq <= self.last_yap {
             return;
         }
@@ -366,10 +364,10 @@ impl DeskFollower {
             }
         }
         let id = format!("{YAP_ID}{}", yap.seq);
-        write_frame(chunk, "yap", Some(&id), &yap_view(yap));
+        frame::write(chunk, "yap", Some(&id), &yap_view(yap));
     }
 
-    fn write_desk(&self, chunk: &mut BytesMut, desk: &DeskSummary) {
+    fn write_desk(&self, chunk: &mut Vec<u8>, desk: &DeskSummary) {
         let mut data = desk_view(desk);
         if let Some(console) = self.source.console() {
             data.console = Some(console.to_string());
@@ -380,48 +378,7 @@ impl DeskFollower {
                 changes: inbox.changes(),
             });
         }
-        write_frame(chunk, "desk", None, &data);
-    }
-}
-
-fn write_frame(chunk: &mut BytesMut, event: &str, id: Option<&str>, data: &impl Serialize) {
-    chunk.extend_from_slice(b"event: ");
-    chunk.extend_from_slice(event.as_bytes());
-    if let Some(id) = id {
-        chunk.extend_from_slice(b"\nid: ");
-        chunk.extend_from_slice(id.as_bytes());
-    }
-    chunk.extend_from_slice(b"\ndata: ");
-    let mut text = Vec::with_capacity(512);
-    write_json(&mut text, data);
-    chunk.extend_from_slice(&text);
-    chunk.extend_from_slice(b"\n\n");
-}
-
-impl super::Followers {
-    /// Follows the desk of a project.
-    ///
-    /// # Errors
-    /// The project or the replica has its maximum of followers.
-    pub fn join_desk(self: &Arc<Self>, project: &ProjectHandle) -> Result<DeskPlace, super::TooManyFollowers> {
-        self.take_place(project).map(DeskPlace)
-    }
-}
-
-/// A place among the followers of a project, taken before the console is connected.
-pub struct DeskPlace(Place);
-
-impl DeskPlace {
-    /// The follower in this place.
-    pub fn follow(
-        self,
-        project: ProjectHandle,
-        view: DeskView,
-        source: DeskSource,
-        response: OpenResponse,
-        heartbeat_interval: Duration,
-    ) -> DeskFollower {
-        DeskFollower::new(project, view, source, response, heartbeat_interval, self.0)
+        frame::write(chunk, "desk", None, &data);
     }
 }
 

@@ -6,6 +6,7 @@ use actors::{
     model::{ProjectEvent, ProjectId},
     storage::{EventPosition, LoggedEvent},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::topics::Topic;
@@ -29,15 +30,29 @@ pub fn gap(dropped: Option<u64>) -> Bytes {
     format!("event: gap\ndata: {}\n\n", json!({"dropped": dropped})).into()
 }
 
+/// Writes an event with this data.
+pub fn write(out: &mut Vec<u8>, event: &str, id: Option<&str>, data: &impl Serialize) {
+    begin(out, event, id);
+    write_json(out, data);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Writes an event up to its data.
+fn begin(out: &mut Vec<u8>, event: &str, id: Option<&str>) {
+    out.extend_from_slice(b"event: ");
+    out.extend_from_slice(event.as_bytes());
+    if let Some(id) = id {
+        out.extend_from_slice(b"\nid: ");
+        out.extend_from_slice(id.as_bytes());
+    }
+    out.extend_from_slice(b"\ndata: ");
+}
+
 /// An event of a project. Payloads are left out.
 pub fn event(project: &ProjectId, logged: &LoggedEvent) -> Bytes {
     let topic = Topic::of(logged.event.kind());
     let mut out = Vec::with_capacity(384);
-    out.extend_from_slice(b"event: ");
-    out.extend_from_slice(topic.as_str().as_bytes());
-    out.extend_from_slice(b"\nid: ");
-    out.extend_from_slice(logged.position.to_string().as_bytes());
-    out.extend_from_slice(b"\ndata: ");
+    begin(&mut out, topic.as_str(), Some(&logged.position.to_string()));
     let at = rfc3339_text(logged.at_ms);
     if let ProjectEvent::Accepted(accepted) = &logged.event {
         out.extend_from_slice(b"{\"event\":\"accepted\",\"at\":");

@@ -18,7 +18,7 @@ use actors::{
     project::ProjectHandle,
 };
 
-pub use desk::{DeskSource, DeskTopics, DeskView, parse_yap_id};
+pub use desk::{DeskFollower, DeskSource, DeskTopics, DeskView, parse_yap_id};
 pub use follower::{Follower, View};
 pub use topics::Topics;
 
@@ -46,7 +46,7 @@ struct ProjectFollowers {
 }
 
 /// A place among the followers of a project. It is released on drop.
-struct Place {
+pub struct Place {
     followers: Arc<Followers>,
     project: ProjectId,
 }
@@ -97,7 +97,7 @@ impl Followers {
     ///
     /// # Errors
     /// The project or the replica has its maximum of followers.
-    fn take_place(self: &Arc<Self>, project: &ProjectHandle) -> Result<Place, TooManyFollowers> {
+    pub fn take_place(self: &Arc<Self>, project: &ProjectHandle) -> Result<Place, TooManyFollowers> {
         let mut registry = self.0.lock();
         if registry.len >= FOLLOWERS_MAX {
             return Err(TooManyFollowers::OfTheReplica);

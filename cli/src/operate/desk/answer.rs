@@ -1,7 +1,5 @@
 //! `desk answer`, `desk decline`, `desk take`: what a person does with a question.
 
-use std::io::Read;
-
 use clap::Args;
 use rest::questions::Question;
 use serde_json::{Map, Value, json};
@@ -13,6 +11,7 @@ use crate::client::ApiRequest;
 use crate::error::CliError;
 use crate::operate::job::Context;
 use crate::operate::lists;
+use crate::operate::payload::read_bounded;
 use crate::table::escaped;
 
 /// The most bytes of an answer that are read from stdin. The broker has a limit of its own, which is lower.
@@ -129,19 +128,11 @@ fn change(context: &Context, human: &HumanFlags, ask: ApiRequest, verb: &str) ->
 
 /// The text of stdin, without the line break at its end.
 fn read_stdin() -> Result<String, CliError> {
-    let mut text = String::new();
-    let read = std::io::stdin().take(TEXT_BYTES_MAX + 1).read_to_string(&mut text);
-    let read = read.map_err(|error| CliError::Failed(format!("stdin cannot be read: {error}")))?;
-    if read as u64 > TEXT_BYTES_MAX {
-        let most = TEXT_BYTES_MAX >> 20;
-        return Err(CliError::Failed(format!("stdin has more than {most} MB")));
-    }
-    let end = text.trim_end_matches(['\n', '\r']).len();
-    text.truncate(end);
-    if text.is_empty() {
-        return Err(CliError::Usage(
+    let text = read_bounded(std::io::stdin(), "stdin", TEXT_BYTES_MAX)?;
+    match text.trim_end_matches(['\n', '\r']) {
+        "" => Err(CliError::Usage(
             "stdin has no text; allowed: a text of at least one character".to_owned(),
-        ));
+        )),
+        text => Ok(text.to_owned()),
     }
-    Ok(text)
 }

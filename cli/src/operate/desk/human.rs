@@ -4,7 +4,6 @@ use clap::Args;
 use serde::Deserialize;
 
 use crate::client::{ApiRequest, Client, ClientError};
-use crate::operate::lists::parsed;
 
 /// The name where the environment names no user.
 const NAME_DEFAULT: &str = "human";
@@ -30,9 +29,19 @@ pub struct HumanFlags {
     roles: Vec<String>,
 }
 
-#[derive(Deserialize)]
-struct Me {
-    human: Option<String>,
+/// The person of the key, if there is a key and it has one.
+///
+/// # Errors
+/// The broker cannot be asked whose key it is.
+pub fn person_of_key(client: &Client) -> Result<Option<String>, ClientError> {
+    #[derive(Deserialize)]
+    struct Me {
+        human: Option<String>,
+    }
+    if client.access.key.is_none() {
+        return Ok(None);
+    }
+    client.get("/api/v1/me").map(|Me { human }| human)
 }
 
 impl HumanFlags {
@@ -44,13 +53,7 @@ impl HumanFlags {
         if self.name.is_some() {
             return Ok(self.name.clone());
         }
-        if client.access.key.is_some() {
-            let me: Me = parsed(&client.send(&ApiRequest::get("/api/v1/me"))?)?;
-            if me.human.is_some() {
-                return Ok(None);
-            }
-        }
-        Ok(Some(user_name()))
+        Ok(person_of_key(client)?.is_none().then(user_name))
     }
 
     /// The request in the name of the person.

@@ -11,6 +11,7 @@ mod watch;
 
 use clap::{Args, Subcommand};
 
+pub use human::person_of_key;
 pub(super) use human::user_name;
 
 use super::job::{Context, Job};

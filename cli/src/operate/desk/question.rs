@@ -14,12 +14,11 @@ const CONTEXT_LINES_MAX: usize = 200;
 
 /// The question with its content, for people. Every text of an agent is escaped; its line breaks stay.
 pub fn text(asked: &Question, output: &Output) -> String {
-    let mut head = Table::without_headings();
     let expires = asked
         .expires_at
         .as_ref()
         .map_or_else(|| "never".to_owned(), |at| output.time(at));
-    for (name, value) in [
+    let head = Table::of_facts([
         ("question", asked.question_id.as_str()),
         ("from", asked.asker()),
         ("to", asked.to.as_str()),
@@ -27,9 +26,7 @@ pub fn text(asked: &Question, output: &Output) -> String {
         ("state", asked.stage().as_str()),
         ("asked", output.time(&asked.asked_at).as_str()),
         ("expires", expires.as_str()),
-    ] {
-        head.row([name, value]);
-    }
+    ]);
     let mut text = output.table(&head);
     let question = asked.question.as_deref().unwrap_or(&asked.summary);
     if asked.questions.is_none() {

@@ -10,8 +10,8 @@ use ureq::http::Method;
 use crate::{
     client::{ApiRequest, parameter, percent_encoded, with_query},
     error::CliError,
-    operate::{job::Context, lists::parsed, lookup::whole_path},
-    output::{Output, json_line, print},
+    operate::{job::Context, lists, lookup::whole_path},
+    output::{Output, print},
     short::prefix,
     table::{Table, escaped},
 };
@@ -29,26 +29,19 @@ struct Answer {
 /// Lists the open calls, of one backend or of all.
 pub fn list(context: &Context, backend: Option<&String>) -> Result<(), CliError> {
     let path = with_query(PATH, [parameter("backend", backend)]);
-    let body = context.client.send(&ApiRequest::get(path))?;
-    let Answer { calls, total, partial } = parsed(&body)?;
+    let Answer { calls, total, partial } = context.client.get(path)?;
     if !partial.is_empty() {
         let silent = escaped(&partial.join(", "));
         eprintln!("these replicas did not answer, and their calls are missing: {silent}");
     }
-    if context.output.json {
-        let lines: String = calls.iter().map(|call| json_line(call)).collect();
-        return print(&lines);
-    }
-    if calls.is_empty() {
-        return print("no open calls\n");
-    }
-    let shown: Vec<BackendCall> = calls.iter().map(|call| parsed(call.get())).collect::<Result<_, _>>()?;
-    let mut text = context.output.table(&table(&context.output, &shown));
-    let more = total.saturating_sub(shown.len());
-    if more > 0 {
-        let _ = writeln!(text, "\nThere are {more} more open calls, which are younger.");
-    }
-    print(&text)
+    lists::show_all(context, &calls, "no open calls\n", |calls: &[BackendCall]| {
+        let mut text = context.output.table(&table(&context.output, calls));
+        let more = total.saturating_sub(calls.len());
+        if more > 0 {
+            let _ = writeln!(text, "\nThere are {more} more open calls, which are younger.");
+        }
+        text
+    })
 }
 
 fn table(output: &Output, calls: &[BackendCall]) -> Table {

@@ -10,11 +10,7 @@ use super::backend::{self, OfBackend, PATH};
 use crate::{
     client::ApiRequest,
     error::CliError,
-    operate::{
-        job::Context,
-        lists::{self, parsed},
-    },
-    output::{json_line, print},
+    operate::{job::Context, lists},
     table::Table,
 };
 
@@ -64,28 +60,16 @@ pub fn order(context: &Context, of: &OfBackend, order: &str, does: &str) -> Resu
 
 /// Lists the backends with their states.
 pub fn list(context: &Context) -> Result<(), CliError> {
-    let body = context.client.send(&ApiRequest::get(PATH))?;
-    let Answer { backends } = parsed(&body)?;
-    let health = context.client.send(&ApiRequest::get("/health"))?;
-    if let Health {
-        config_error: Some(error),
-    } = parsed(&health)?
-    {
+    let Answer { backends } = context.client.get(PATH)?;
+    let Health { config_error } = context.client.get("/health")?;
+    if let Some(error) = config_error {
         let error = common::config::one_line(&error);
         eprintln!(
             "the configuration file cannot be used, so the broker keeps the backends that it read before: {error}"
         );
     }
-    if context.output.json {
-        let lines: String = backends.iter().map(|backend| json_line(backend)).collect();
-        return print(&lines);
-    }
-    if backends.is_empty() {
-        return print("no backends: add one with gateway add, or those of a client with gateway import\n");
-    }
-    let backends: Vec<Backend> = backends
-        .iter()
-        .map(|backend| parsed(backend.get()))
-        .collect::<Result<_, _>>()?;
-    print(&context.output.table(&backend::table(&context.output, &backends)))
+    let none = "no backends: add one with gateway add, or those of a client with gateway import\n";
+    lists::show_all(context, &backends, none, |backends: &[Backend]| {
+        context.output.table(&backend::table(&context.output, backends))
+    })
 }

@@ -6,9 +6,9 @@ use rest::backends::BackendLines;
 
 use super::backend::OfBackend;
 use crate::{
-    client::{ApiRequest, with_query},
+    client::with_query,
     error::CliError,
-    operate::{job::Context, lists::parsed},
+    operate::job::Context,
     output::{Written, json_value_line, write},
     table::escaped,
 };
@@ -21,7 +21,7 @@ pub fn show(context: &Context, of: &OfBackend, follows: bool) -> Result<(), CliE
     let mut next = 0;
     loop {
         let path = with_query(&of.path("/log"), [Some(format!("from={next}"))]);
-        let answer: BackendLines = parsed(&context.client.send(&ApiRequest::get(path))?)?;
+        let answer: BackendLines = context.client.get(path)?;
         next = answer.next;
         let mut text = String::new();
         for line in &answer.lines {

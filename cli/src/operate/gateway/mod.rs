@@ -17,20 +17,24 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use clap::{Args, Command, Subcommand};
 
 use super::job::{Context, Job};
 use crate::call::{Call, done};
-use crate::{access::first_broker_flag, error::CliError, flags::id, operate, output::EXIT_CODES, tool_calls};
+use crate::{
+    access::AskingFlags,
+    error::CliError,
+    flags::id,
+    operate,
+    output::EXIT_CODES,
+    tool_calls::{CallArguments, Target},
+};
 use backend::OfBackend;
 use entry::{Add, Remove};
 use import::Import;
 use ready::Ready;
 use run::Run;
 use watch::Watch;
-
-/// The name of the command.
-pub const NAME: &str = "gateway";
 
 const ABOUT: &str = "\
 The backend MCP servers that the agents of a project share.
@@ -93,12 +97,12 @@ enum Asked {
     Watch(Watch),
     // The former name of `mcp-broker call`. A doc comment would replace the help of the type.
     #[command(hide = true)]
-    Call(tool_calls::CallArguments),
+    Call(CallArguments),
 }
 
-/// The command with its help.
-pub fn command() -> Command {
-    Gateway::augment_args(Command::new(NAME)).mut_subcommands(with_exit_codes)
+/// Adds the arguments with their help.
+pub fn augment(command: Command) -> Command {
+    operate::asking(Gateway::augment_args(command).mut_subcommands(with_exit_codes))
 }
 
 fn with_exit_codes(subcommand: Command) -> Command {
@@ -113,27 +117,26 @@ fn with_exit_codes(subcommand: Command) -> Command {
 /// # Errors
 /// What went wrong, for the user.
 pub fn run(call: Call<'_>) -> Result<ExitCode, CliError> {
-    let Call { matches, env, broker } = call;
-    let Gateway { asked } = Gateway::from_arg_matches(&matches).map_err(|error| CliError::Usage(error.to_string()))?;
+    let Gateway { asked } = call.read()?;
     match asked {
-        Asked::Call(call) => call.run(tool_calls::target(&matches, env)?),
+        Asked::Call(of_tool) => of_tool.run(Target::of(&call.read::<AskingFlags>()?.broker, call.env)?),
         Asked::Add(add) => done(add.run()),
         Asked::Remove(remove) => done(remove.run()),
         Asked::Import(import) => done(import.run()),
         Asked::Run(run) => {
-            check_asks_none(&matches, "run")?;
-            run.run(env, broker)
+            check_asks_none(&call, "run")?;
+            run.run(call.env, call.broker)
         }
         Asked::Watch(watch) => {
-            check_asks_none(&matches, "watch")?;
-            watch.run(env, broker)
+            check_asks_none(&call, "watch")?;
+            watch.run(call.env, call.broker)
         }
-        asked => done(operate::with_context(&matches, env, |context| ask(asked, context))),
+        asked => done(operate::with_context(&call, |context| ask(asked, context))),
     }
 }
 
-fn check_asks_none(matches: &ArgMatches, name: &str) -> Result<(), CliError> {
-    first_broker_flag(matches).map_or(Ok(()), |flag| {
+fn check_asks_none(call: &Call<'_>, name: &str) -> Result<(), CliError> {
+    call.read::<AskingFlags>()?.first_given().map_or(Ok(()), |flag| {
         let line = format!("--{flag} is not known here: gateway {name} asks no broker");
         Err(CliError::Usage(line))
     })

@@ -6,19 +6,16 @@ use std::{
 };
 
 use clap::{ArgGroup, Args};
-use serde::Deserialize;
+use rest::backends::{Backend, Backends, ReadinessLevel, ToolReadiness, ToolsReadiness};
 use serde_json::json;
 use ureq::http::StatusCode;
 
 use super::backend;
 use crate::{
-    client::{ApiRequest, parameter, with_query},
+    client::{ApiRequest, parameter, parsed, with_query},
     error::CliError,
     flags::seconds,
-    operate::{
-        job::{Context, Job},
-        lists::parsed,
-    },
+    operate::job::{Context, Job},
     output::print,
     table::{Table, escaped},
 };
@@ -56,65 +53,25 @@ pub struct Ready {
     wait: Option<u64>,
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    readiness: String,
-    tools: Vec<Tool>,
-}
-
-/// A tool, or with `--all` a backend.
-#[derive(Deserialize)]
-struct Tool {
-    #[serde(rename = "tool")]
-    name: String,
-    readiness: String,
-    backend: Option<String>,
-    state: Option<String>,
-    reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Backends {
-    backends: Vec<BackendState>,
-}
-
-#[derive(Deserialize)]
-struct BackendState {
-    name: String,
-    state: String,
-    reason: Option<String>,
-}
-
-/// The levels, the best first.
-const LEVELS: [&str; 3] = ["ready", "transient", "needs_person"];
-
-impl Answer {
-    /// How ready all backends are that are not switched off.
-    fn of_backends(backends: Vec<BackendState>) -> Self {
-        let is_on = |backend: &BackendState| backend.state != "disabled";
-        let tool = |BackendState { name, state, reason }: BackendState| {
-            let level = match state.as_str() {
-                "ready" | "handover" | "idle" => LEVELS[0],
-                "failed" => LEVELS[2],
-                _ => LEVELS[1],
-            };
-            Tool {
-                name,
-                readiness: level.to_owned(),
-                backend: None,
-                state: Some(state),
-                reason,
-            }
-        };
-        let tools: Vec<Tool> = backends.into_iter().filter(is_on).map(tool).collect();
-        let worst = LEVELS
-            .iter()
-            .rev()
-            .find(|level| tools.iter().any(|tool| tool.readiness == **level));
-        Self {
-            readiness: worst.unwrap_or(&LEVELS[0]).to_string(),
-            tools,
-        }
+/// How ready all backends are that are not switched off, as if each were a tool.
+fn of_backends(backends: Vec<Backend>) -> ToolsReadiness {
+    let is_on = |backend: &Backend| backend.state != "disabled";
+    let tool = |backend: Backend| ToolReadiness {
+        readiness: match backend.state.as_str() {
+            "ready" | "handover" | "idle" => ReadinessLevel::Ready,
+            "failed" => ReadinessLevel::NeedsPerson,
+            _ => ReadinessLevel::Transient,
+        },
+        tool: backend.name,
+        backend: None,
+        state: Some(backend.state),
+        reason: backend.reason,
+    };
+    let tools: Vec<_> = backends.into_iter().filter(is_on).map(tool).collect();
+    let worst = tools.iter().map(|tool| tool.readiness).max();
+    ToolsReadiness {
+        readiness: worst.unwrap_or(ReadinessLevel::Ready),
+        tools,
     }
 }
 
@@ -123,11 +80,11 @@ impl Job for Ready {
         let deadline = Instant::now() + Duration::from_secs(self.wait.unwrap_or_default());
         loop {
             let (body, answer) = self.look(context)?;
-            let (code, what) = match answer.readiness.as_str() {
-                "ready" => (0, "ready"),
-                "transient" => (exit::NOT_YET, "not ready yet"),
-                "needs_person" => (exit::NEEDS_PERSON, "not ready until a person acts"),
-                _ => (exit::UNKNOWN, "not offered by a backend"),
+            let (code, what) = match answer.readiness {
+                ReadinessLevel::Ready => (0, "ready"),
+                ReadinessLevel::Transient => (exit::NOT_YET, "not ready yet"),
+                ReadinessLevel::NeedsPerson => (exit::NEEDS_PERSON, "not ready until a person acts"),
+                ReadinessLevel::Unknown => (exit::UNKNOWN, "not offered by a backend"),
             };
             let may_change = [exit::NOT_YET, exit::UNKNOWN].contains(&code);
             if may_change && Instant::now() < deadline {
@@ -143,28 +100,20 @@ impl Job for Ready {
                 return Ok(());
             }
             let least = answer.tools.iter().filter(|tool| tool.readiness == answer.readiness);
-            let names: Vec<_> = least.map(|tool| escaped(&tool.name)).collect();
+            let names: Vec<_> = least.map(|tool| escaped(&tool.tool)).collect();
             return Err(CliError::NotReady(format!("{}: {what}", names.join(", ")), code));
         }
     }
 }
 
 impl Ready {
-    fn look(&self, context: &Context) -> Result<(String, Answer), CliError> {
+    fn look(&self, context: &Context) -> Result<(String, ToolsReadiness), CliError> {
         if self.tools.is_empty() {
-            let body = context.client.send(&ApiRequest::get(backend::PATH))?;
-            let Backends { backends } = parsed(&body)?;
-            let answer = Answer::of_backends(backends);
-            let backends = answer.tools.iter().map(|backend| {
-                let Tool {
-                    name,
-                    readiness,
-                    state,
-                    reason,
-                    ..
-                } = backend;
-                json!({"backend": name, "readiness": readiness, "state": state, "reason": reason})
-            });
+            let Backends { backends } = context.client.get(backend::PATH)?;
+            let answer = of_backends(backends);
+            let backends = answer.tools.iter().map(
+                |of| json!({"backend": of.tool, "readiness": of.readiness, "state": of.state, "reason": of.reason}),
+            );
             let backends: Vec<_> = backends.collect();
             let body = json!({"readiness": answer.readiness, "backends": backends});
             return Ok((body.to_string(), answer));
@@ -187,21 +136,22 @@ impl Ready {
     }
 }
 
-fn table(answer: &Answer, is_of_backends: bool) -> Table {
+fn table(answer: &ToolsReadiness, is_of_backends: bool) -> Table {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let words = |tool: &ToolReadiness| rest::word(tool.readiness).replace('_', " ");
     if is_of_backends {
         let mut table = Table::new(&["BACKEND", "READINESS", "STATE", "REASON"]);
         for tool in &answer.tools {
-            let (readiness, state) = (tool.readiness.replace('_', " "), text(&tool.state));
-            table.row([tool.name.as_str(), &readiness, &state, &text(&tool.reason)]);
+            let (readiness, state) = (words(tool), text(&tool.state));
+            table.row([tool.tool.as_str(), &readiness, &state, &text(&tool.reason)]);
         }
         return table;
     }
     let mut table = Table::new(&["TOOL", "READINESS", "BACKEND", "STATE", "REASON"]);
     for tool in &answer.tools {
         table.row([
-            tool.name.as_str(),
-            &tool.readiness.replace('_', " "),
+            tool.tool.as_str(),
+            &words(tool),
             &text(&tool.backend),
             &text(&tool.state),
             &text(&tool.reason),

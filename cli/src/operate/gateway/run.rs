@@ -15,9 +15,10 @@ use actors::model::BackendsConfig;
 
 use super::servers_file::{self, Inputs};
 use crate::{
-    access::EnvVars,
+    access::{EnvVars, variable},
     broker::{Broker, FollowedBackends, GatewayOfClient, StandardStreams},
     error::CliError,
+    short::counted,
 };
 use common::{
     config::{self, BackendDefaults, CONFIG_ENV, Config, DefaultValue, Flag, Sources, parse_backends},
@@ -103,12 +104,11 @@ impl Run {
         } = self.served(&file, inputs, env).map_err(CliError::Usage)?;
         let log = telemetry::init_non_blocking(&config, None, LineTime::Standard).map_err(cannot_start)?;
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-        let len = config.backends.values().map(Vec::len).sum::<usize>();
-        let backends = if len == 1 { "backend" } else { "backends" };
+        let backends = config.backends.values().map(Vec::len).sum::<usize>();
         for note in &notes {
             log.print_status(&config, "WARN", &format!("{}: {note}", file.display()));
         }
-        let line = format!("serving {len} {backends} of {}", file.display());
+        let line = format!("serving {} of {}", counted(backends as u64, "backend"), file.display());
         log.print_status(&config, "INFO", &line);
         let gateway = GatewayOfClient {
             followed: Some(FollowedBackends { file, read }),
@@ -157,8 +157,7 @@ impl Run {
 /// The first file that exists.
 fn found_file(env: &EnvVars) -> Result<PathBuf, String> {
     let folder = std::env::current_dir().map_err(|error| format!("the working directory is unknown: {error}"))?;
-    let home = env.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
-    let home = home.map(|(_, home)| Path::new(home).join(HOME_FILE));
+    let home = variable(env, "HOME").map(|home| Path::new(home).join(HOME_FILE));
     let mut files = FILES.iter().map(|name| folder.join(name)).chain(home.clone());
     files.find(|file| file.exists()).ok_or_else(|| {
         let mut line = format!(

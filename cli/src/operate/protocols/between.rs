@@ -1,6 +1,6 @@
 //! What the commands about two versions of a protocol have in common: their arguments, and the versions as the broker has them.
 
-use clap::Args;
+use clap::{Arg, Args};
 use lens::{Direction, Edge, Lens, Plan};
 use semver::Version;
 use serde::Deserialize;
@@ -8,9 +8,9 @@ use serde_json::Value;
 use std::sync::Arc;
 
 use super::super::job::Context;
-use super::super::lists::{Pages, parsed};
+use super::super::lists::Pages;
 use super::super::payload::PayloadSource;
-use crate::client::{parameter, percent_encoded, with_query};
+use crate::client::{parameter, parsed, percent_encoded, with_query};
 use crate::error::CliError;
 use crate::flags::id;
 use crate::table::escaped;
@@ -31,6 +31,15 @@ pub struct Between {
     // Each command says what it is.
     #[arg(value_parser = id)]
     pub to: String,
+}
+
+/// Gives the second version the name and the help that it has in a command.
+pub fn of_second(arg: Arg, name: &'static str, help: &'static str) -> Arg {
+    if arg.get_id() == "to" {
+        arg.value_name(name).help(help)
+    } else {
+        arg
+    }
 }
 
 impl Between {
@@ -92,14 +101,7 @@ struct RegisteredLens {
 pub fn registered(context: &Context, name: &str) -> Result<Vec<Registered>, CliError> {
     let filters = [parameter("name", Some(name)), parameter("include_schema", Some("true"))];
     let path = with_query("/api/v1/protocols", filters);
-    let mut pages = Pages::new(&context.client, path, "protocols", PAGE_LEN, VERSIONS_MAX);
-    let mut versions = Vec::new();
-    while let Some(page) = pages.next_page()? {
-        for item in page {
-            versions.push(parsed(item.get())?);
-        }
-    }
-    Ok(versions)
+    Ok(Pages::new(&context.client, path, "protocols", PAGE_LEN, VERSIONS_MAX).all()?)
 }
 
 /// The version of this text among them.

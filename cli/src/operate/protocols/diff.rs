@@ -13,6 +13,7 @@ use super::super::job::{Context, Job};
 use super::between::{Between, path, read_schema, registered, version};
 use crate::error::CliError;
 use crate::output::{json_value_line, print};
+use crate::short::counted;
 use crate::table::{Table, escaped, escaped_json};
 
 /// The exit code where a payload of the first version does not fit the second as it is.
@@ -122,11 +123,7 @@ fn shown_way(way: Option<&Description>) -> String {
         Class::Defaulted => "defaulted",
         Class::Lossy => "lossy",
     };
-    let steps = if way.steps == 1 {
-        "1 step".to_owned()
-    } else {
-        format!("{} steps", way.steps)
-    };
+    let steps = counted(way.steps as u64, "step");
     let lost: Vec<_> = way.may_lose.iter().map(ToString::to_string).collect();
     if lost.is_empty() {
         format!("{class}, {steps}")

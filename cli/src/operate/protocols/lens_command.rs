@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use ureq::http::Method;
 
 use super::super::job::{Context, Job};
-use super::super::lists::{parsed, show_one};
+use super::super::lists::show_one;
 use super::super::payload::PayloadSource;
 use super::between::{Between, read_schema};
 use super::diff::operations;
-use crate::client::ApiRequest;
+use crate::client::{ApiRequest, parsed};
 use crate::error::CliError;
 use crate::flags::one_of;
 use crate::output::{EXIT_CODES, json_line, print};
@@ -164,8 +164,7 @@ impl OfLens {
         if let Some(file) = &new.schema {
             body["schema"] = read_schema(file)?;
         } else {
-            let known = context.client.send(&ApiRequest::get(self.between.version_path()))?;
-            let mut known: Value = parsed(&known)?;
+            let mut known: Value = context.client.get(self.between.version_path())?;
             for member in ["schema", "capabilities", "metadata"] {
                 body[member] = known[member].take();
             }
@@ -204,7 +203,7 @@ impl OfLens {
         struct From {
             from: String,
         }
-        let known: Known = parsed(&context.client.send(&ApiRequest::get(self.between.version_path()))?)?;
+        let known: Known = context.client.get(self.between.version_path())?;
         let wanted = self.between.from.split('+').next();
         for lens in known.lenses {
             let From { from } = parsed(lens.get())?;

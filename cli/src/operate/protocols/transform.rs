@@ -10,9 +10,9 @@ use ureq::http::Method;
 use super::super::job::{Context, Job};
 use super::super::lists::show_one;
 use super::super::payload::PayloadSource;
+use super::between::{Between, of_second};
 use crate::client::{ApiRequest, percent_encoded};
 use crate::error::CliError;
-use crate::flags::id;
 use crate::output::EXIT_CODES;
 use crate::table::{Table, escaped_json};
 
@@ -23,17 +23,11 @@ Show what a recipient that speaks TO gets of a payload of FROM, by the registere
 
 /// Show what a recipient of another version gets of a payload.
 #[derive(Debug, Args)]
-#[command(long_about = ABOUT, disable_version_flag = true, after_help = EXIT_CODES)]
+#[command(long_about = ABOUT, disable_version_flag = true, after_help = EXIT_CODES,
+    mut_args(|arg| of_second(arg, "TO", "Version of the recipient")))]
 pub struct Try {
-    /// Name of the protocol.
-    #[arg(value_name = "NAME", value_parser = id)]
-    name: String,
-    /// Version of the payloads.
-    #[arg(value_name = "FROM", value_parser = id)]
-    from: String,
-    /// Version of the recipient.
-    #[arg(value_name = "TO", value_parser = id)]
-    to: String,
+    #[command(flatten)]
+    between: Between,
     /// JSON object, @FILE, or - for stdin.
     #[arg(value_name = "PAYLOAD", allow_hyphen_values = true)]
     payload: PayloadSource,
@@ -42,12 +36,13 @@ pub struct Try {
 impl Job for Try {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let payload = self.payload.read()?;
-        let (from, to) = (json!(self.from), json!(self.to));
+        let Between { name, from, to } = &self.between;
+        let (from, to) = (json!(from), json!(to));
         let body = format!(
             r#"{{"from_version":{from},"to_version":{to},"payload":{}}}"#,
             payload.get()
         );
-        let path = format!("/api/v1/protocols/{}/transform", percent_encoded(&self.name));
+        let path = format!("/api/v1/protocols/{}/transform", percent_encoded(name));
         let answer = context
             .client
             .send(&ApiRequest::new(Method::POST, path).with_text(body))?;
@@ -56,17 +51,13 @@ impl Job for Try {
 }
 
 fn described(context: &Context, transformed: &TransformedPayload) -> String {
-    let mut table = Table::without_headings();
-    for (name, value) in [
+    let table = Table::of_facts([
         ("path", transformed.path.join(" to ")),
         ("class", transformed.class.clone()),
         ("lost", transformed.loss.join(", ")),
         ("made up", transformed.defaulted.join(", ")),
-    ] {
-        table.row([name, value.as_str()]);
-    }
+    ]);
     let mut text = context.output.table(&table);
-    let payload = serde_json::to_string_pretty(&transformed.payload).unwrap_or_default();
-    let _ = writeln!(text, "\n{}", escaped_json(&payload));
+    let _ = writeln!(text, "\n{}", escaped_json(&format!("{:#}", transformed.payload)));
     text
 }

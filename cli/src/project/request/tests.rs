@@ -2,8 +2,11 @@
 
 use std::ffi::OsString;
 
+use clap::FromArgMatches;
+
 use super::*;
-use crate::usage_errors::usage_error;
+use crate::error::CliError;
+use crate::usage_errors::{redact_keys, usage_error};
 
 const KEY: &str = "admin_k1abcdef_000102030405060708090a0b0c0d0e0f1011121314151617";
 
@@ -22,7 +25,8 @@ fn read_words(env: &[(&str, &str)], words: &[&str]) -> Result<ProjectCommand, Cl
     program.build();
     let matches = program.try_get_matches_from_mut(&args);
     let mut matches = matches.map_err(|error| usage_error(error, &program, &args))?;
-    read(matches.remove_subcommand().unwrap().1, &env)
+    let project = Project::from_arg_matches(&matches.remove_subcommand().unwrap().1).unwrap();
+    project.read(&env).map_err(|line| CliError::Usage(redact_keys(&line)))
 }
 
 /// Method, path and body of the request.
@@ -37,7 +41,8 @@ fn request_of(words: &[&str]) -> (String, Value) {
 fn refusal(words: &[&str]) -> String {
     match read_words(&[], words) {
         Err(CliError::Usage(line)) => line,
-        other => panic!("{other:?}"),
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("it is not refused"),
     }
 }
 
@@ -231,7 +236,8 @@ fn a_key_is_sent_in_clear_text_only_with_insecure() {
 #[test]
 fn debug_output_hides_the_key() {
     let order = command_in(&[("MCP_BROKER_API_KEY", KEY)], &["list"]);
-    assert!(!format!("{order:?}").contains(KEY), "{order:?}");
+    let shown = format!("{:?}", order.access);
+    assert!(!shown.contains(KEY), "{shown}");
 }
 
 #[test]
