@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use super::{
     BackendState,
     added::{AddedBackends, BackendTables},
-    backend::{ADDED_LISTS_BYTES_MAX, Backend, Ordered, Reconfigure, Remove},
+    backend::{ADDED_LISTS_BYTES_MAX, Backend, Ordered, Pending, Reconfigure, Remove},
     kept_lists::KeptLists,
     launch::Launcher,
     lists::ListKind,
@@ -83,6 +83,8 @@ type ChangedLists = [bool; ListKind::ALL.len()];
 
 struct Child {
     shared: Arc<BackendShared>,
+    /// The configuration that it was sent last. Its view follows.
+    config: Arc<BackendConfig>,
     address: Address<Backend>,
 }
 
@@ -131,12 +133,11 @@ impl GatewayHandle {
 
 /// Reads the added backends from the store.
 pub(super) struct LoadAdded {
-    /// Gets a message when they are served; dropped when the store fails.
-    pub done: Option<oneshot::Sender<()>>,
+    pub pending: Pending,
 }
 
-/// What a backend offers, or its state, may have changed.
-struct BackendChanged;
+/// What a backend offers, or its state, may have changed. A caller may wait until that is published.
+struct BackendChanged(Pending);
 
 /// The actor of a backend has panicked too often.
 struct BackendDown(BackendName);
@@ -184,17 +185,14 @@ impl Gateway {
     }
 
     /// Reads the added backends, and serves them.
-    fn load_added(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
+    fn load_added(&mut self, pending: Pending, ctx: &mut Context<Self>) {
         let op = self.store.list(Table::AddedBackends, Vec::new());
         OrderedOps::then(|gateway: &mut Self| &mut gateway.loads, op, self, ctx, {
             move |gateway, stored, ctx| match stored {
                 Ok(stored) => {
                     gateway.has_load_failed = false;
                     gateway.added.set(stored, &*gateway.settings.tables);
-                    gateway.reconcile(ctx);
-                    if let Some(done) = done {
-                        let _ = done.send(());
-                    }
+                    gateway.reconcile(&pending, ctx);
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut gateway.has_load_failed, true) {
@@ -216,7 +214,7 @@ impl Gateway {
     }
 
     /// Brings the backends in line with the configuration file and the store.
-    fn reconcile(&mut self, ctx: &mut Context<Self>) {
+    fn reconcile(&mut self, pending: &Pending, ctx: &mut Context<Self>) {
         let all = Arc::clone(&self.settings.backends.borrow_and_update());
         let of_file = all.get(&self.project).map(Vec::as_slice).unwrap_or_default();
         let wanted = self.added.beside(of_file, &self.project);
@@ -236,9 +234,12 @@ impl Gateway {
             self.kept_lists.allow(names);
         }
         for config in wanted {
-            match self.children.get(&config.name) {
-                Some(child) if child.shared.view().config == config => {}
-                Some(child) => child.address.report(Reconfigure(config)),
+            match self.children.get_mut(&config.name) {
+                Some(child) if child.config == config && child.shared.view().config == config => {}
+                Some(child) => {
+                    child.config = Arc::clone(&config);
+                    child.address.report(Reconfigure(config, pending.clone()));
+                }
                 None => self.add(config),
             }
         }
@@ -259,18 +260,25 @@ impl Gateway {
         let mut made = None;
         let address = supervise::start(Arc::clone(&metrics), self.restarts, on_give_up, |address| {
             let orders = address.clone();
-            let view = Backend::first_view(config);
+            let view = Backend::first_view(Arc::clone(&config));
             let shared = BackendShared::new(project, view, Arc::clone(&metrics), move |order| match order {
                 BackendOrder::Command(_) => drop(orders.tell(Ordered(order))),
                 // There are as many as instances, and none may be lost.
                 BackendOrder::Pool(_) => orders.report(Ordered(order)),
             });
             made = Some(Arc::clone(&shared));
-            let changed = Box::new(move || parent.report(BackendChanged));
+            let changed = Box::new(move |pending| parent.report(BackendChanged(pending)));
             Backend::new(shared, launcher, keeping, address, metrics, changed)
         });
         if let Some(shared) = made {
-            self.children.insert(name, Child { shared, address });
+            self.children.insert(
+                name,
+                Child {
+                    shared,
+                    config,
+                    address,
+                },
+            );
         }
     }
 
@@ -382,7 +390,7 @@ impl Gateway {
         let changed = async move { backends.changed().await.is_ok() };
         ctx.spawn(wrap_future(changed).map(|has_changed, gateway: &mut Self, ctx| {
             if has_changed {
-                gateway.reconcile(ctx);
+                gateway.reconcile(&None, ctx);
                 gateway.follow_configuration(ctx);
             }
         }));
@@ -399,7 +407,7 @@ impl Actor for Gateway {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        self.reconcile(ctx);
+        self.reconcile(&None, ctx);
         self.load_added(None, ctx);
         self.follow_configuration(ctx);
     }
@@ -418,15 +426,17 @@ impl Handler<Envelope<LoadAdded>> for Gateway {
     type Result = ();
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<LoadAdded>, ctx: &mut Context<Self>) {
-        self.load_added(message.done, ctx);
+        self.load_added(message.pending, ctx);
     }
 }
 
 impl Handler<Envelope<BackendChanged>> for Gateway {
     type Result = ();
 
-    fn handle(&mut self, _: Envelope<BackendChanged>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<BackendChanged>, ctx: &mut Context<Self>) {
+        let BackendChanged(pending) = message;
         self.publish(ctx);
+        drop(pending);
     }
 }
 
@@ -449,7 +459,7 @@ impl Handler<Envelope<BackendDown>> for Gateway {
         self.publish(ctx);
         ctx.run_later(PANICKED_RETRY, move |gateway, ctx| {
             gateway.children.remove(&name);
-            gateway.reconcile(ctx);
+            gateway.reconcile(&None, ctx);
         });
     }
 }

@@ -21,7 +21,7 @@ use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle, Supervised, fut::wrap_future,
 };
 use futures_util::future::join_all;
-use tokio::time::timeout;
+use tokio::{sync::oneshot, time::timeout};
 
 use reports::{Reported, reporter};
 
@@ -75,7 +75,7 @@ pub(super) struct Backend {
     pool_timer: Option<SpawnHandle>,
     timer: Option<SpawnHandle>,
     /// Tells the gateway that what the backend offers, or its state, may have changed.
-    changed: Box<dyn Fn()>,
+    changed: Box<dyn Fn(Pending)>,
     /// The backend was removed: its actor ends with its instance.
     is_removed: bool,
 }
@@ -95,8 +95,12 @@ struct Launched {
 /// What a caller, an operator or the pool wants.
 pub(super) struct Ordered(pub BackendOrder);
 
-/// The configuration has changed.
-pub(super) struct Reconfigure(pub Arc<BackendConfig>);
+/// A caller that waits until what it has changed is served. Each backend that has to change holds a clone; its receiver ends
+/// when the last one is dropped, also when the store fails or a backend panics.
+pub(super) type Pending = Option<Arc<oneshot::Sender<()>>>;
+
+/// The configuration has changed. A caller may wait until that is published.
+pub(super) struct Reconfigure(pub Arc<BackendConfig>, pub Pending);
 
 /// The backend is no longer in the configuration.
 pub(super) struct Remove;
@@ -109,7 +113,7 @@ impl Backend {
         (kept_lists, list_bytes): (Arc<KeptLists>, Held),
         address: Address<Self>,
         metrics: Arc<ActorMetrics>,
-        changed: Box<dyn Fn()>,
+        changed: Box<dyn Fn(Pending)>,
     ) -> Self {
         let life = new_life(&shared.view().config);
         Self {
@@ -176,7 +180,7 @@ impl Backend {
         let state = self.life.state();
         if state != before {
             self.log_state(state);
-            (self.changed)();
+            (self.changed)(None);
         }
         if self.is_removed && self.running.is_none() {
             self.metrics.mark_finished();
@@ -512,7 +516,8 @@ impl Handler<Envelope<Reconfigure>> for Backend {
 
     /// A change of what is started is handed over to another instance; other changes hold from the next call on.
     fn handle(&mut self, Envelope { message, .. }: Envelope<Reconfigure>, ctx: &mut Context<Self>) {
-        let (before, after) = (Arc::clone(&self.shared.view().config), message.0);
+        let Reconfigure(after, pending) = message;
+        let before = Arc::clone(&self.shared.view().config);
         let starts_differently = what_starts(&before) != what_starts(&after);
         self.life.configure(after.start_timeout, restarts_by_itself(&after));
         self.shared.change_view(|view| view.config = Arc::clone(&after));
@@ -535,7 +540,7 @@ impl Handler<Envelope<Reconfigure>> for Backend {
         if after.starts_with_broker() && !before.starts_with_broker() {
             self.on(LifeEvent::Wanted, ctx);
         }
-        (self.changed)();
+        (self.changed)(pending);
     }
 }
 

@@ -101,14 +101,15 @@ impl GatewayHandle {
 
     /// Has the gateway read the added backends again: another replica has changed them.
     pub(crate) fn added_changed(&self) {
-        self.address.report(LoadAdded { done: None });
+        self.address.report(LoadAdded { pending: None });
     }
 
     /// Waits until this replica serves what the store has. If the store cannot be read now, the gateway keeps trying.
     async fn load_added(&self) {
-        let (done, loaded) = oneshot::channel();
-        self.address.report(LoadAdded { done: Some(done) });
-        let _ = loaded.await;
+        let (pending, served) = oneshot::channel();
+        let pending = Some(Arc::new(pending));
+        self.address.report(LoadAdded { pending });
+        let _ = served.await;
     }
 
     fn check_table(&self, name: &BackendName, table: &str) -> Result<(), BrokerError> {

@@ -59,7 +59,7 @@ impl Backend {
             view.server.get_or_insert_with(|| Arc::clone(&announcement.server));
         });
         self.keeping.kept = Some(announcement);
-        (self.changed)();
+        (self.changed)(None);
     }
 
     /// Starts an instance of the pool that tells what callers are offered that can be asked, unless one runs.
@@ -123,7 +123,7 @@ impl Backend {
             view.lists = Some(Arc::clone(&lists));
             view.has_announced = true;
         });
-        (self.changed)();
+        (self.changed)(None);
         if let Some(running) = self.running.as_ref().filter(|_| are_complete) {
             let server = before.server.clone().unwrap_or_default();
             self.keeping.next = Some(Announcement::new(&running.config, server, lists));
