@@ -33,7 +33,6 @@ const PURE: &[&str] = &[
     "project/resync.rs",
     "registry/schema/",
     "registry/catalog.rs",
-    "session/lease_sequence.rs",
     "session/ownership",
     "session/push",
     "session/receives",

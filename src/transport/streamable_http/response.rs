@@ -41,7 +41,7 @@ use api::{
     auth::Identity,
     mcp::{
         Outbox, Peer, ResponseForm, WriteMarks,
-        outbox::{ROOM_CHECK_INTERVAL, ResponseStart},
+        outbox::{ROOM_CHECK_INTERVAL, exchange::ResponseStart},
     },
 };
 

@@ -15,10 +15,9 @@ use actors::{
     model::{SessionId, Sharing},
     session::Connection,
 };
-
 use uuid::Uuid;
 
-use crate::mcp::{binding::PeerKind, context::PeerContext};
+use crate::mcp::{client::PeerKind, context::PeerContext};
 
 /// A caller without the session that it acts as, which may become another one.
 pub struct Caller {
