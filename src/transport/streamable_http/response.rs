@@ -31,7 +31,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::{
     commands::{DrainRequest, SessionCommand},
     endpoint::HttpResult,
-    negotiation::Accepts,
+    headers::Accepts,
     refusal::Refusal,
     sessions::{HttpSession, HttpSessions, Resumption},
     streams::{EventStream, priming_event},

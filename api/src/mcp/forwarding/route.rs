@@ -8,7 +8,7 @@ use actors::{
     model::Scope,
 };
 
-use super::owner::Caller;
+use super::caller::Caller;
 use crate::mcp::{
     client::Exposure,
     context::PeerContext,
