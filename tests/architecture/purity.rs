@@ -11,7 +11,6 @@ const PURE: &[&str] = &[
     "bridge/frame_sequence.rs",
     "bridge/delivery_batch.rs",
     "desk/load.rs",
-    "desk/notice.rs",
     "desk/state",
     "desk/yap_rates.rs",
     "gateway/addresses.rs",
