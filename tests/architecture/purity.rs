@@ -8,8 +8,6 @@ use super::sources::{Source, Sources, root};
 /// Modules of pure decisions, by the beginning or the end of its path.
 const PURE: &[&str] = &[
     "bridge/frame.rs",
-    "bridge/frame_sequence.rs",
-    "bridge/delivery_batch.rs",
     "desk/load.rs",
     "desk/state",
     "desk/yap_rates.rs",
