@@ -14,8 +14,7 @@ use super::{
 };
 use api::mcp::{
     handshake::{
-        ALREADY_INITIALIZED, Introduction, check_is_object, check_params, discover_result, initialize_result,
-        with_changing_lists, with_name,
+        ALREADY_INITIALIZED, Introduction, discover_result, initialize_result, with_changing_lists, with_name,
     },
     lists::{ListViewer, result_text},
     rpc::{INVALID_REQUEST, Params, RpcError},
@@ -65,7 +64,7 @@ pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<
     if !is_list && !matches!(method, "initialize" | "ping" | "server/discover") {
         return Ok(Answerer::Broker);
     }
-    check_is_object(params)?;
+    params.check_is_object()?;
     let meta = RequestMeta::parse(params)?;
     let is_modern = meta.is_modern();
     if is_modern {
@@ -75,7 +74,7 @@ pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<
             state.identity.meet(&client);
         }
     }
-    check_params(method, params)?;
+    params.check(method)?;
     match (method, is_modern) {
         ("ping", false) => Ok(Answerer::Front(Cow::Borrowed(b"{}"))),
         ("initialize", false) if era != OfferedEra::Modern => initialize(state, params).map(Answerer::Both),

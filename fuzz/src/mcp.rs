@@ -3,8 +3,6 @@
 
 #[path = "../../src/transport/websocket/frame.rs"]
 pub mod frame;
-#[path = "../../api/src/mcp/framing.rs"]
-pub mod framing;
 #[path = "../../api/src/mcp/lines.rs"]
 pub mod lines;
 #[path = "../../api/src/mcp/logging.rs"]

@@ -16,9 +16,9 @@ use utoipa::{
 use super::{
     answer_link,
     api::{
-        added_backends, answering, audit, backends, compatibility, dead_letters, desk, desk_messages, events, flow,
-        history, log_level, login, messages, open_calls, projects, protocols, questions, sessions, settings, stats,
-        threads, tree, yaps,
+        added_backends, audit, backends, compatibility, dead_letters, desk, desk_messages, events, flow, history,
+        log_level, login, messages, open_calls, projects, protocols, questions, sessions, settings, stats, threads,
+        tree, yaps,
     },
     dashboard, docs, health, metrics,
     problem_body::ProblemBody,
@@ -46,8 +46,8 @@ use api::problem;
         messages::send, history::list, history::life, dead_letters::list, dead_letters::redrive, events::follow,
         flow::show, threads::list,
         questions::list, questions::ask, questions::show, questions::remove,
-        answering::claim, answering::release, answering::hand_over, answering::answer, answering::decline,
-        answering::cancel, answering::typed, answering::draft, answering::put_draft,
+        questions::claim, questions::release, questions::hand_over, questions::answer, questions::decline,
+        questions::cancel, questions::typed, questions::draft, questions::put_draft,
         yaps::list, yaps::yap, desk::show, desk::change, desk_messages::list, desk_messages::send, desk_messages::read,
         answer_link::show, answer_link::answer,
         backends::list, backends::show, backends::tools, backends::log, backends::start, backends::restart,

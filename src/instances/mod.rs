@@ -1,6 +1,6 @@
 //! The instances behind the gateway: backend MCP servers that are started or connected to, spoken to and ended.
 //!
-//! `launcher` is what the actors of the gateway call. For each instance a task of its own (`instance`) starts a process
+//! `launcher` is what the actors of the gateway call. For each instance it makes a task, which starts a process
 //! (`process`) or connects to a URL (`remote`). What is said is the same everywhere (`client_session`): it agrees on an era
 //! (`probe`, `openings`), reads what a backend makes of JSON-RPC (`message`), brings answers to the link of the callers, as far
 //! as the budget has room for them (`answer_room`), and reads the lists (`lists`). `pipes` and `remote` move the messages.
@@ -12,9 +12,6 @@
 
 mod answer_room;
 mod client_session;
-mod ending;
-
-mod instance;
 pub mod keeper;
 mod launcher;
 mod listener;

@@ -1,10 +1,14 @@
-//! Which openings an instance gets until it speaks, and what follows when it ends before.
+//! Which openings an instance gets until it speaks, what follows when it ends before, and how it is asked to end.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    cell::Cell,
+    sync::{Arc, atomic::Ordering},
+};
 
 use actors::gateway::{InstanceEvent, LaunchOrder, LinkEnded};
+use tokio::sync::Notify;
 
-use super::{ending::Ending, probe::Opening};
+use super::probe::Opening;
 
 /// How an attempt to speak with an instance has ended.
 pub struct Attempt {
@@ -46,5 +50,32 @@ pub async fn try_openings(
             order.failed_openings.fetch_add(1, Ordering::Relaxed);
         }
         return InstanceEvent::Ended(ended);
+    }
+}
+
+/// Whether the instance is to be ended.
+#[derive(Default)]
+pub struct Ending {
+    is_asked: Cell<bool>,
+    wake: Notify,
+}
+
+impl Ending {
+    /// Asks for the end.
+    pub fn ask(&self) {
+        self.is_asked.set(true);
+        self.wake.notify_one();
+    }
+
+    /// Whether the end was asked for.
+    pub fn is_asked(&self) -> bool {
+        self.is_asked.get()
+    }
+
+    /// Waits until the end is asked for.
+    pub async fn asked(&self) {
+        while !self.is_asked.get() {
+            self.wake.notified().await;
+        }
     }
 }

@@ -19,8 +19,7 @@ use tokio::{
 use super::{
     answer_room::AnswerRoom,
     client_session::ClientSession,
-    ending::Ending,
-    openings::{Attempt, try_openings},
+    openings::{Attempt, Ending, try_openings},
     process::{Input, Process, RunningProcess},
 };
 use api::mcp::lines::LineDecoder;

@@ -7,7 +7,7 @@ use actix::{Actor, AsyncContext, Context, StreamHandler, Supervised};
 
 use super::{
     Bridge, BridgeEvent, DeliveryBatch, Frame,
-    frame_sequence::{FrameOrder, FrameSequence},
+    frame::{FrameOrder, FrameSequence},
 };
 use crate::{metrics::METRICS, model::ProjectId};
 

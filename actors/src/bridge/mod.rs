@@ -4,9 +4,7 @@
 //! contradicts the store. Most frames say where to look; a delivery batch carries messages. A lost frame costs time
 //! and no data: the gap in the sequence starts a resync.
 
-mod delivery_batch;
 mod frame;
-mod frame_sequence;
 mod listener;
 
 use std::pin::Pin;
@@ -14,11 +12,10 @@ use std::pin::Pin;
 use bytes::Bytes;
 use futures_util::Stream;
 
-pub use delivery_batch::DeliveryBatch;
-pub use frame::{FRAME_VERSION, Frame, FrameError, StoreEvent};
-pub use listener::{Listener, ReplicaEvent};
-
 use crate::model::ReplicaId;
+
+pub use frame::{DeliveryBatch, FRAME_VERSION, Frame, FrameError, StoreEvent};
+pub use listener::{Listener, ReplicaEvent};
 
 /// Delivers what the replicas of one broker publish, including this replica.
 pub trait Bridge: Send + Sync + 'static {

@@ -1,10 +1,13 @@
-//! Changes of questions: a transition, compare and set, the notice to the asker, and everything that follows a change.
+//! Changes of questions: a transition, compare and set, the notice to the asker, and everything that follows a change; and the watch
+//! by which a call follows one question.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::try_join3;
+use serde_json::{Value, json};
+use tokio::sync::watch;
 
-use super::{DeskSummary, load::ConsoleRecord, notice::notice, shared::DeskShared};
+use super::{DeskSummary, load::ConsoleRecord, shared::DeskShared};
 use crate::{
     clock::{Now, now},
     directory::Directory,
@@ -12,10 +15,11 @@ use crate::{
     locked::Locked,
     metrics::{METRICS, ProjectCounters, QuestionEnd},
     model::{
-        BrokerError, Closing, MessageIds, ProjectEvent, ProjectId, Question, QuestionChange, QuestionId, QuestionState,
-        Refusal, SessionName, SessionRecord,
+        Addressing, BrokerError, Closing, Headers, Message, MessageId, MessageIds, NewMessage, Priority, ProjectEvent,
+        ProjectId, Question, QuestionChange, QuestionId, QuestionState, Refusal, SessionName, SessionRecord, Urgency,
     },
     policy::ProjectPolicy,
+    registry::builtin::HUMAN_ANSWER,
     storage::{Append, Appended, Audience, HeldClaim, OPEN_OF_SESSION_MAX, Store, StoreError, Updated},
 };
 
@@ -357,4 +361,132 @@ fn change_between(before: &Question, after: &Question) -> Option<(QuestionChange
 /// How long a wait for an event lasts from now until a moment of the monotonic clock.
 pub(super) fn until(at_ms: u64, now: Now) -> Duration {
     Duration::from_millis(at_ms.saturating_sub(now.mono_ms)).max(Duration::from_millis(1))
+}
+
+/// The notice of the end of a question.
+pub fn notice(
+    project: &ProjectId,
+    sender: &SessionRecord,
+    question: &Question,
+    id: MessageId,
+    now: Now,
+) -> Arc<Message> {
+    let reference = question.id.to_string();
+    let headers = Headers {
+        priority: match question.urgency {
+            Urgency::Low => Priority::Low,
+            Urgency::Medium => Priority::Normal,
+            Urgency::High => Priority::High,
+        },
+        subject: Some(subject(question)),
+        correlation_id: Some(reference.clone()),
+        reply_to: Some(reference),
+        ..Headers::default()
+    };
+    let payload = payload(question).to_string();
+    let protocol = (HUMAN_ANSWER.name, HUMAN_ANSWER.version);
+    let draft = NewMessage::new(project, sender, Addressing::Direct, protocol, &payload, &headers);
+    draft.seal(id, Some(question.asker.session), now, false)
+}
+
+/// How the question has ended, without a word of what was asked or answered: observers see it.
+fn subject(question: &Question) -> String {
+    match question.closed().map(|closed| &closed.how) {
+        Some(Closing::Answered { by, .. }) => format!("{} answered", by.human),
+        Some(Closing::Declined { by, .. }) => format!("{} declined", by.human),
+        how => format!("question {}", how.map_or("open", |_| question.state_str())),
+    }
+}
+
+/// The content of the notice. Images, and the answer to a sensitive question, are only in the record, which `get_answer` reads.
+fn payload(question: &Question) -> Value {
+    let mut members = question.outcome();
+    if let Some(Closing::Answered { answer, .. }) = question.closed().map(|closed| &closed.how) {
+        if question.is_sensitive {
+            members.insert("answer".to_owned(), Value::Null);
+        } else if !answer.images.is_empty() {
+            members["answer"]["images"] = json!([]);
+            members.insert("images".to_owned(), answer.images.len().into());
+        }
+    }
+    members.insert("summary".to_owned(), question.outcome_line().into());
+    Value::Object(members)
+}
+
+/// The changes of one question from the record on that a call knows. The store is read once, and then the desk gives each
+/// new record to all that wait; changes of other replicas too.
+pub struct QuestionWatch<'a> {
+    questions: &'a QuestionChanges,
+    records: watch::Receiver<Option<Arc<Question>>>,
+    known: Arc<Question>,
+    /// The store was read after the watch began.
+    is_current: bool,
+}
+
+impl<'a> QuestionWatch<'a> {
+    /// Watches a question whose record was `known`.
+    pub(crate) fn new(questions: &'a QuestionChanges, known: Arc<Question>) -> Self {
+        Self {
+            records: questions.shared().watch(known.id),
+            questions,
+            known,
+            is_current: false,
+        }
+    }
+
+    /// The question.
+    pub fn id(&self) -> QuestionId {
+        self.known.id
+    }
+
+    /// The record as soon as it is newer than the last one. A call that is dropped misses nothing.
+    ///
+    /// # Errors
+    /// `question_not_found`, also when the question is removed meanwhile; `unavailable`, also when the project ends.
+    pub async fn changed(&mut self) -> Result<Arc<Question>, BrokerError> {
+        if !self.is_current {
+            let read = self.questions.read(self.id()).await?;
+            self.is_current = true;
+            if self.is_news(&read) {
+                return Ok(read);
+            }
+        }
+        loop {
+            if self.records.changed().await.is_err() {
+                return Err(if self.questions.shared().is_closed() {
+                    BrokerError::unavailable()
+                } else {
+                    BrokerError::QuestionNotFound {
+                        id: *self.id().as_uuid(),
+                    }
+                });
+            }
+            let newer = self.records.borrow_and_update().clone();
+            if let Some(newer) = newer.filter(|newer| self.is_news(newer)) {
+                return Ok(newer);
+            }
+        }
+    }
+
+    /// The record as the store has it now: a change of another replica may be on its way to this one.
+    ///
+    /// # Errors
+    /// `question_not_found`; `unavailable`.
+    pub async fn read(&self) -> Result<Arc<Question>, BrokerError> {
+        self.questions.read(self.id()).await
+    }
+
+    fn is_news(&mut self, record: &Arc<Question>) -> bool {
+        let is_news = record.revision > self.known.revision;
+        if is_news {
+            self.known = Arc::clone(record);
+        }
+        is_news
+    }
+}
+
+impl Drop for QuestionWatch<'_> {
+    fn drop(&mut self) {
+        self.questions.shared().unwatch(self.known.id);
+    }
 }

@@ -8,12 +8,7 @@
 mod actor;
 mod changes;
 mod consoles;
-mod feed;
-mod inbox_watch;
 mod load;
-mod notice;
-mod people;
-mod question_watch;
 mod requests;
 mod shared;
 mod state;
@@ -21,15 +16,14 @@ mod targets;
 mod yap_rates;
 
 pub use actor::Desk;
-pub(crate) use changes::{NoticeFrom, QuestionChanges};
-pub use consoles::ConsoleGuard;
-pub use feed::{ConsoleChange, ConsoleView, DeskEvent, DeskFeed, DeskSummary, Presence};
-pub use inbox_watch::InboxWatch;
-pub(crate) use load::waiting_order;
-pub use people::{Human, Reader};
-pub use question_watch::QuestionWatch;
+pub use changes::QuestionWatch;
+pub use consoles::{ConsoleGuard, InboxWatch};
 pub use requests::{
-    AskedQuestion, NewQuestion, NewYap, QuestionCursor, QuestionFilter, QuestionPage, StateFilter, YapAccepted,
+    AskedQuestion, ConsoleChange, ConsoleView, DeskEvent, DeskFeed, DeskSummary, Human, NewQuestion, NewYap, Presence,
+    QuestionCursor, QuestionFilter, QuestionPage, Reader, StateFilter, YapAccepted,
 };
 pub use shared::CONSOLES_MAX;
+
+pub(crate) use changes::{NoticeFrom, QuestionChanges};
+pub(crate) use load::waiting_order;
 pub(crate) use shared::DeskShared;

@@ -1,11 +1,17 @@
-//! What callers give to the verbs of the desk, and what they get.
+//! The callers of the verbs of the desk, what they give to the verbs, and what they get: also the events that consoles and watchers
+//! follow.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use serde_json::Value;
+use tokio::sync::broadcast::{self, error::RecvError};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::model::{AddressedTo, BrokerError, Question, QuestionContent, QuestionId, Urgency};
+use crate::model::{
+    AddressedTo, AnsweredBy, BrokerError, ConsoleId, Owner, Question, QuestionContent, QuestionId, SessionName,
+    ShownYap, Urgency, Via,
+};
 
 /// A question that an agent asks. The desk checks its content and its bounds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -179,6 +185,180 @@ pub struct YapAccepted {
     pub id: Uuid,
     /// Consoles that show it.
     pub shown_to: usize,
+}
+
+/// A person, or an agent that the operator lets answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Human {
+    /// The name of the person, which is also that of the session by which the asker is answered.
+    pub name: SessionName,
+    /// Roles of the person: a question may be addressed to one.
+    pub roles: Vec<String>,
+    /// The owner of the credentials.
+    pub owner: Owner,
+    /// The name comes with the credentials: the person cannot choose another one.
+    pub is_name_fixed: bool,
+    /// The credentials are those of an agent.
+    pub is_agent: bool,
+    /// The way in which the person answers.
+    pub via: Via,
+}
+
+impl Human {
+    /// Whether this person may answer a question, claim it and hand it over.
+    pub fn may_answer(&self, question: &Question) -> bool {
+        question.to.includes(self.name.as_str(), &self.roles)
+    }
+
+    /// Whether this person may read a question: all that they may answer, and those that they handed over or closed.
+    pub fn may_read(&self, question: &Question) -> bool {
+        let handed_over = question.handover.as_ref().is_some_and(|last| last.from == self.name);
+        let closed = || question.closed().and_then(|closed| closed.how.by());
+        self.may_answer(question) || handed_over || closed().is_some_and(|by| by.human == self.name)
+    }
+
+    /// Whether answers come from a session of this person. An agent, the client of one, and a link answer without: a session
+    /// of theirs could be used to send messages that look like a person's.
+    pub const fn has_session(&self) -> bool {
+        !self.is_agent && !matches!(self.via, Via::Elicitation | Via::Link)
+    }
+
+    /// This person as the one who closes a question.
+    pub fn answered_by(&self) -> AnsweredBy {
+        AnsweredBy {
+            human: self.name.clone(),
+            via: self.via,
+            is_agent: self.is_agent,
+        }
+    }
+}
+
+/// Who asks for a question, as far as it decides whether they may read or cancel it.
+#[derive(Clone, Copy, Debug)]
+pub enum Reader<'a> {
+    /// An agent, by the owner of its session: it reads and cancels its own questions.
+    Asker(&'a Owner),
+    /// A person reads the questions that they may answer.
+    Human(&'a Human),
+    /// An administrator reads and cancels every question.
+    Admin,
+}
+
+impl Reader<'_> {
+    /// Whether this caller may read a question. For others it does not exist.
+    pub fn may_read(&self, question: &Question) -> bool {
+        match self {
+            Self::Asker(owner) => question.asker.owner == **owner,
+            Self::Human(human) => human.may_read(question),
+            Self::Admin => true,
+        }
+    }
+}
+
+/// Events that a reader may be behind. A slower one gets [`DeskEvent::Missed`].
+pub const FEED_LEN_MAX: usize = 512;
+
+/// What changes about a console. None: unchanged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConsoleChange {
+    /// It takes no new questions.
+    pub is_paused: Option<bool>,
+    /// The person says that they are away. Questions that they have not opened go to others.
+    pub is_away: Option<bool>,
+    /// The person has done something now.
+    pub is_active: bool,
+    /// The console has not answered yet, and may never: others are offered questions first.
+    pub is_unproven: Option<bool>,
+}
+
+/// A change that readers of the desk receive.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DeskEvent {
+    /// The record of a question after a change. A reader shows it only to people who may read it.
+    Question(Arc<Question>),
+    /// A yap, in the order that all readers share.
+    Yap(Arc<ShownYap>),
+    /// The consoles or the number of open questions have changed.
+    Desk(Arc<DeskSummary>),
+    /// The reader was too slow for so many events: it reads the lists again.
+    Missed(u64),
+}
+
+words! {
+    /// Whether a person is at a console.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
+    #[schema(rename_all = "lowercase")]
+    pub enum Presence {
+        /// The person did something in the last 5 minutes.
+        Present = "present",
+        /// The console is connected.
+        Idle = "idle",
+        /// The person chose it.
+        Away = "away",
+    }
+}
+
+/// A console as readers see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsoleView {
+    pub id: ConsoleId,
+    pub human: SessionName,
+    pub roles: Vec<String>,
+    pub presence: Presence,
+    /// It takes no new questions.
+    pub is_paused: bool,
+    /// Questions that are offered to it or claimed by it.
+    pub open: usize,
+}
+
+/// The desk at a glance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeskSummary {
+    /// The consoles of all replicas, by id.
+    pub consoles: Vec<ConsoleView>,
+    /// Open questions that no console has.
+    pub waiting: usize,
+    /// Open questions that are offered to a console.
+    pub offered: usize,
+    /// Open questions that a person has opened.
+    pub claimed: usize,
+    /// Open questions that are urgent.
+    pub high: usize,
+    /// When the oldest open question was asked, in milliseconds since the Unix epoch.
+    pub oldest_asked_ms: Option<u64>,
+}
+
+impl DeskSummary {
+    /// People with a console that has this presence, and none with a better one.
+    pub fn humans(&self, presence: Presence) -> usize {
+        let mut best: std::collections::BTreeMap<&str, Presence> = std::collections::BTreeMap::new();
+        for console in &self.consoles {
+            let known = best.entry(console.human.as_str()).or_insert(console.presence);
+            *known = (*known).min(console.presence);
+        }
+        best.values().filter(|best| **best == presence).count()
+    }
+}
+
+/// The changes of the desk from the moment it was made. It holds at most [`FEED_LEN_MAX`] events, however slow its reader is.
+#[derive(Debug)]
+pub struct DeskFeed {
+    events: broadcast::Receiver<DeskEvent>,
+}
+
+impl DeskFeed {
+    pub(super) const fn new(events: broadcast::Receiver<DeskEvent>) -> Self {
+        Self { events }
+    }
+
+    /// The next change; None when the project has ended. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<DeskEvent> {
+        match self.events.recv().await {
+            Ok(event) => Some(event),
+            Err(RecvError::Lagged(missed)) => Some(DeskEvent::Missed(missed)),
+            Err(RecvError::Closed) => None,
+        }
+    }
 }
 
 #[cfg(test)]

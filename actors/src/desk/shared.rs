@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::{Notify, broadcast, watch};
 
 use super::{
-    ConsoleChange, DeskEvent, DeskFeed, DeskSummary, Presence, feed::FEED_LEN_MAX, state::DeskState,
+    ConsoleChange, DeskEvent, DeskFeed, DeskSummary, Presence, requests::FEED_LEN_MAX, state::DeskState,
     yap_rates::YapRates,
 };
 use crate::{

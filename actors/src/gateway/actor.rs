@@ -8,7 +8,7 @@ use std::{
 };
 
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Supervised, fut::wrap_future};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use super::{
     BackendState,

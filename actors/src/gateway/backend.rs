@@ -21,17 +21,16 @@ use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle, Supervised, fut::wrap_future,
 };
 use futures_util::future::join_all;
-use tokio::{sync::oneshot, time::timeout};
-
 use reports::{Reported, reporter};
+use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     announced_lists::AnnouncedLists,
     call::Link,
-    counters::StartReason,
     kept_lists::{Keeping, KeptLists},
     launch::{Instance, InstanceEvent, LaunchOrder, Launcher},
     life::{BackendState, Life, LifeEffect, LifeEvent},
+    open_calls::StartReason,
     pool::{Affinity, PoolMode},
     profile::Profile,
     room::Held,

@@ -11,14 +11,12 @@ use std::{
 use tokio::{runtime::Handle, sync::oneshot, time::timeout};
 
 use super::{
-    call::{Call, CallNumber, CallPurpose, Link},
-    link_end::LinkRefusal,
+    call::{Call, CallNumber, CallPurpose, Link, LinkRefusal},
     pool::{Affinity, Cooldown, Pool, PoolMode, PoolOrder, Wanted},
     profile::Profile,
     turns::{CallerId, Lane, TooManyWait, Turns, WAITING_LEN_MAX},
 };
-use crate::clock::mono_ms;
-use crate::locked::Locked;
+use crate::{clock::mono_ms, locked::Locked};
 
 /// The instances of one backend, and the calls that wait for one.
 pub struct Checkouts {

@@ -15,10 +15,9 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::{runtime::Handle, sync::Notify, time::sleep};
 
-use super::{
-    call::{Call, CallEnd, CallEvent, CallEvents, CallNumber, CallPurpose, InputRequest, Link},
-    link_end::{LinkEnded, LinkRefusal},
-    slots::{Found, Slots},
+use super::call::{
+    Call, CallEnd, CallEvent, CallEvents, CallNumber, CallPurpose, Found, InputRequest, Link, LinkEnded, LinkRefusal,
+    Slots,
 };
 use crate::{
     clock::{millis, mono_ms},

@@ -10,8 +10,13 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    asked_urls::AskedUrls, call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists,
-    log::BackendLog, profile::Profile, subscribed_owners::Subscribed,
+    asked_urls::AskedUrls,
+    call::{Link, LinkEnded},
+    lists::BackendLists,
+    log::BackendLog,
+    open_calls::BackendCounters,
+    profile::Profile,
+    subscribed::Subscribed,
 };
 use crate::model::{BackendAddress, BackendConfig, BackendEra, ProjectId};
 

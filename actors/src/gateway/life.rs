@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use serde::Serialize;
 
-use super::counters::StartReason;
+use super::open_calls::StartReason;
 use crate::{backoff::Backoff, clock::millis};
 
 /// An uptime after which a crash counts as the first one again.

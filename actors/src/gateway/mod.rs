@@ -32,13 +32,11 @@ mod backend;
 mod call;
 mod changes;
 mod checkout;
-mod counters;
 mod frame_link;
 mod handed_out;
 mod kept_lists;
 mod launch;
 mod life;
-mod link_end;
 mod listing;
 mod lists;
 mod log;
@@ -50,37 +48,35 @@ mod profile;
 mod room;
 mod routing_table;
 mod shared;
-mod slots;
 mod sound_items;
 mod subscribed;
-mod subscribed_owners;
-mod subscribed_tasks;
 mod turns;
 
 pub use actor::{Gateway, GatewayHandle, GatewaySettings};
 pub use added::BackendTables;
 pub use addresses::{offered_uri, scheme_of};
 pub use asked_urls::AskedUrls;
-pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link};
+pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link, LinkEnded, LinkRefusal};
 pub use checkout::{Checkout, Checkouts, LentCall, NotLent, Queued};
-pub use counters::{BackendCounters, CallStatus, Counts, Direction, StartReason};
 pub use frame_link::{Belongs, FIRST_PING, FrameLink, SET_LOG_LEVEL};
 pub use launch::{
     Instance, InstanceEvent, LaunchOrder, Launcher, ReadLists, ReadyInstance, Report, ServerInfo, process_number,
 };
 pub use life::BackendState;
-pub use link_end::{LinkEnded, LinkRefusal};
 pub use listing::{ListPage, Listing, Target};
 pub use lists::{BackendLists, Item, ListKind, ListPart, read_page};
 pub use log::{BackendLog, LogLine};
 pub use names::{Naming, Prefix};
-pub use open_calls::{CallEntry, CallOrigin, CallStage, EndedByOperator, OpenCalls};
+pub use open_calls::{
+    BackendCounters, CallEntry, CallOrigin, CallStage, CallStatus, Counts, Direction, EndedByOperator, OpenCalls,
+    StartReason,
+};
 pub use parked::{ParkedCall, ParkedCalls};
 pub use pool::{Affinity, Cooldown, PoolMode};
 pub use profile::Profile;
 pub use routing_table::{BACKEND_META, RoutingTable};
 pub use shared::{AllRevisions, BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
-pub use subscribed::{SubscribedResources, Subscription, Subscriptions};
-pub use subscribed_owners::{Subscribed, SubscribedOwners};
-pub use subscribed_tasks::{SubscribedTasks, TaskSubscription};
+pub use subscribed::{
+    Subscribed, SubscribedOwners, SubscribedResources, SubscribedTasks, Subscription, Subscriptions, TaskSubscription,
+};
 pub use turns::{CallerId, Lane, TooManyWait};

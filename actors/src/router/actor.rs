@@ -6,7 +6,7 @@ use std::{collections::HashSet, sync::Arc};
 use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Supervised, WrapFuture};
 use tokio::sync::oneshot;
 
-use super::{AcceptSpans, Recipients, Route, RouteAnswer, Routed, Submission, reply_barrier::ReplyBarrier};
+use super::{AcceptSpans, Recipients, ReplyBarrier, Route, RouteAnswer, Routed, Submission};
 use crate::{
     clock::{Now, fine_ns, now},
     directory::{AudienceQuery, Directory, SelectedRecipients, TransformedFor},

@@ -4,36 +4,30 @@
 //! connection is given; [`Receives`] about the calls of `receive_messages`; [`Waking`] about wakes. None of them knows actix,
 //! tokio or a clock.
 //!
-//! Each file of `actor/` carries out a part: `handlers` takes the commands about connections and the nudges, `pushing` leases
-//! and pushes, `translating` holds back what lenses have to transform first (`leased` has the types), `owning` claims,
-//! releases and acknowledges, `receiving` serves `receive_messages` (`caller` has its type), `waking` wakes the agent.
+//! Each file of `actor/` carries out a part: `handlers` takes the commands about connections and the nudges, `pushing` leases,
+//! has lenses transform, and pushes; `owning` claims, releases and acknowledges, `receiving` serves `receive_messages`, `waking`
+//! wakes the agent. The types that they pass to each other are at the end of this file.
 
-mod caller;
 mod handlers;
-mod leased;
 mod owning;
 mod pushing;
 mod receiving;
-mod translating;
-mod wake_timer;
 mod waking;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, SpawnHandle, Supervised, fut::wrap_future};
 use tokio::sync::oneshot;
 
-use caller::Caller;
-use leased::Translations;
-use wake_timer::WakeTimer;
-
 use super::{
-    AgentInfo, CloseReason, MailAnswer, SessionShared, Speaking,
+    AgentInfo, CloseReason, MailAnswer, ReadBudget, ReadReservation, ReceiveMode, ReceiveOutcome, SessionShared,
+    Speaking, UNRESERVED_BYTES_MAX,
     connections::Connections,
     ownership::{self, Ownership},
     push::Push,
     read_budget::Growth,
-    receives::Receives,
+    receives::{self, Receives},
+    speaking::Room,
     state::{Effect, Event, State},
     waking::Waking,
 };
@@ -42,11 +36,11 @@ use crate::{
     idle::{IDLE_PAUSE_MAX, while_idle},
     metrics::{METRICS, ProjectCounters, StoreOperation},
     model::{
-        ActorKind, DeadLetterReason, MissingSession, PresenceTimeouts, ProjectEvent, ProjectId, SessionChange,
-        SessionId, SessionName, SessionStatus, WakePreference,
+        ActorKind, BrokerError, DeadLetterReason, MissingSession, PresenceTimeouts, ProjectEvent, ProjectId,
+        SessionChange, SessionId, SessionName, SessionStatus, WakePreference,
     },
     ops::OrderedOps,
-    storage::{Depth, Op, Store, StoreError},
+    storage::{Claim, Delivery, Depth, Lease, Op, Store, StoreError},
     supervise::ActorMetrics,
 };
 
@@ -407,5 +401,156 @@ impl Drop for Session {
     /// Closes the connections of an actor that ends before its session does: the client may come back.
     fn drop(&mut self) {
         self.connections.close_all(self.close_reason);
+    }
+}
+
+/// A call, and how it is answered.
+pub(super) type Waiter = receives::Waiter<Caller>;
+
+/// A call for which the inbox was read, and its lease without the messages.
+pub(super) struct ForCall {
+    pub waiter: Waiter,
+    pub lease: Lease,
+}
+
+impl ForCall {
+    /// The room of its answer.
+    pub fn room(&self) -> Room {
+        let Caller { budget, bytes_max, .. } = &self.waiter.caller;
+        Room::Call(Arc::clone(budget), *bytes_max)
+    }
+
+    /// The inbox after the lease.
+    pub fn depth_mut(&mut self) -> &mut Depth {
+        &mut self.lease.depth
+    }
+}
+
+/// What a caller asks for, and how it is answered.
+pub(super) struct Caller {
+    pub limit: usize,
+    pub bytes_max: usize,
+    pub budget: Arc<dyn ReadBudget>,
+    pub mode: ReceiveMode,
+    pub reply: oneshot::Sender<Result<ReceiveOutcome, BrokerError>>,
+    /// The timer of the end of the waiting time, while the call waits.
+    pub timer: Option<SpawnHandle>,
+}
+
+impl Caller {
+    /// Whether the caller has dropped the other end of the reply.
+    pub fn is_gone(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    /// Answers the call with an error.
+    pub fn refuse(self, error: BrokerError) {
+        self.answer(Err(error));
+    }
+
+    /// Answers the call. A caller that is gone does not need the answer.
+    pub fn answer(self, answer: Result<ReceiveOutcome, BrokerError>) {
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// The timer that is set, and its moment on the monotonic clock in milliseconds.
+pub(super) struct WakeTimer {
+    pub at_ms: u64,
+    pub handle: SpawnHandle,
+}
+
+/// When a lease was begun. A lease of another time has ended, or is for another caller.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeaseTime {
+    pub claim: Option<Claim>,
+    pub releases: u64,
+    pub attachment: Option<u64>,
+    pub incarnation: u32,
+}
+
+impl LeaseTime {
+    /// Whether what was leased then is still leased now, for the same caller or for another one.
+    pub fn is_leased(self, now: Self) -> bool {
+        (self.claim, self.releases) == (now.claim, now.releases)
+    }
+
+    /// Whether what was leased then is for the connection that is live now.
+    pub fn is_attached(self, now: Self) -> bool {
+        self.attachment == now.attachment
+    }
+}
+
+/// Who gets leased messages.
+pub(super) enum Reader {
+    Connection(ForConnection),
+    Call(ForCall),
+}
+
+/// Messages for the live connection.
+pub(super) struct ForConnection {
+    /// Bytes that the connection has reserved for them.
+    pub reserved: usize,
+    pub reservation: ReadReservation,
+    /// How many of the messages were pushed already.
+    pub pushed: usize,
+    pub after: After,
+}
+
+/// What the state of the session learns when the messages are pushed.
+#[derive(Clone, Copy)]
+pub(super) enum After {
+    Nothing,
+    Drained {
+        depth: Depth,
+        delivered: usize,
+    },
+    /// The store has leased and sent them by itself.
+    PushedByStore {
+        is_group_lease: bool,
+    },
+}
+
+impl ForConnection {
+    /// What was not leased by a drain: the connection gets [`UNRESERVED_BYTES_MAX`] of it without a reservation.
+    pub fn unreserved(after: After) -> Self {
+        Self {
+            reserved: UNRESERVED_BYTES_MAX,
+            reservation: ReadReservation::default(),
+            pushed: 0,
+            after,
+        }
+    }
+}
+
+/// The messages that wait, in order. The first are being translated.
+#[derive(Default)]
+pub(super) struct Translations {
+    pub queue: VecDeque<Translation>,
+    /// The first could not be translated, and is tried again later.
+    pub is_held: bool,
+    /// The timer of the next try, where the connection does not report it.
+    pub retry: Option<SpawnHandle>,
+}
+
+/// Messages of one lease.
+pub(super) struct Translation {
+    pub begun: LeaseTime,
+    pub leased: Vec<Delivery>,
+    /// None while they are given to it.
+    pub to: Option<Reader>,
+}
+
+impl Reader {
+    /// What the lease said of the inbox, if the state has not learned it.
+    pub fn depth_mut(&mut self) -> Option<&mut Depth> {
+        match self {
+            Self::Call(call) => Some(call.depth_mut()),
+            Self::Connection(ForConnection {
+                after: After::Drained { depth, .. },
+                ..
+            }) => Some(depth),
+            Self::Connection(_) => None,
+        }
     }
 }

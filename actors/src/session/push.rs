@@ -5,16 +5,12 @@
 //! that a shared store grants and sends by itself once push is started.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    cmp::Ordering,
+    collections::{BTreeMap, HashSet, VecDeque},
     ops::Range,
 };
 
-use super::{
-    PushMode, UNRESERVED_BYTES_MAX,
-    lease_sequence::{LeaseSequence, SyncRequest},
-    read_budget::LeaseSizes,
-    state::AckMode,
-};
+use super::{PushMode, UNRESERVED_BYTES_MAX, read_budget::LeaseSizes, state::AckMode};
 use crate::{
     model::MessageId,
     storage::{Claim, Delivery, PrefetchLimit},
@@ -178,6 +174,120 @@ impl Push {
     /// The sizes in bytes that the next lease may have, the best first.
     pub fn lease_sizes(&mut self) -> impl Iterator<Item = usize> + use<> {
         self.lease_sizes.candidates()
+    }
+}
+
+/// The order of the leases under one claim. Some arrive as answers to the session's own requests, others as pushes of the
+/// store, and the two may overtake each other on their way. Their numbers have no gaps; an item is returned once all before it have been.
+#[derive(Debug)]
+struct LeaseSequence<T> {
+    /// The number of the next lease that is to arrive.
+    next_number: u64,
+    /// The last sync that was begun and has no answer yet. Everything that arrives is kept until then.
+    pending_sync: Option<SyncRequest>,
+    sync_count: u64,
+    /// What arrived early, by its first number, with the number after its last. A group lease takes no number: it comes
+    /// before the lease of its number.
+    early: BTreeMap<(u64, EntryKind), (u64, Vec<T>)>,
+}
+
+/// Whether a number is that of a lease, or of the lease before which a group lease comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum EntryKind {
+    GroupLease,
+    Lease,
+}
+
+/// A question to the store for the number of the next lease, and for the leases before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SyncRequest(u64);
+
+impl<T> Default for LeaseSequence<T> {
+    /// A sequence whose next number is unknown: a sync has to be begun.
+    fn default() -> Self {
+        Self {
+            next_number: 0,
+            pending_sync: Some(SyncRequest(0)),
+            sync_count: 0,
+            early: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T> LeaseSequence<T> {
+    /// Begins a sync: the store is asked for the next number, now or later. It replaces one begun before.
+    pub fn begin_sync(&mut self) -> SyncRequest {
+        self.sync_count += 1;
+        let sync = SyncRequest(self.sync_count);
+        self.pending_sync = Some(sync);
+        sync
+    }
+
+    /// The store has answered a sync: `next` is the next number, and `known` are the leases before it that had not
+    /// arrived. Returns these and what arrived meanwhile and follows them; None when a later sync was begun.
+    pub fn finish_sync(&mut self, sync: SyncRequest, next: u64, mut known: Vec<T>) -> Option<Vec<T>> {
+        self.pending_sync.take_if(|last| *last == sync)?;
+        self.next_number = next;
+        self.early = self.early.split_off(&(next, EntryKind::GroupLease));
+        known.extend(self.take_ready());
+        Some(known)
+    }
+
+    /// The number of the first lease that has not arrived.
+    pub fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
+    /// Whether something arrived early: a lease before it is on its way, or lost.
+    pub fn has_gap(&self) -> bool {
+        !self.early.is_empty()
+    }
+
+    /// Leases arrived. Returns all items that are next now; nothing if they had arrived before.
+    pub fn insert(&mut self, numbers: Range<u64>, items: Vec<T>) -> Vec<T> {
+        if self.pending_sync.is_none() {
+            if numbers.start < self.next_number {
+                return Vec::new();
+            }
+            if numbers.start == self.next_number && self.early.is_empty() {
+                // The usual case.
+                self.next_number = numbers.end;
+                return items;
+            }
+        }
+        if !numbers.is_empty() {
+            self.early
+                .insert((numbers.start, EntryKind::Lease), (numbers.end, items));
+        }
+        self.take_ready()
+    }
+
+    /// As [`Self::insert`], for a group lease: it comes before the lease of this number and after all earlier ones.
+    pub fn insert_group_lease(&mut self, before: u64, items: Vec<T>) -> Vec<T> {
+        if self.pending_sync.is_none() {
+            match before.cmp(&self.next_number) {
+                // It became a lease of its own and arrived as such, or it was released.
+                Ordering::Less => return Vec::new(),
+                Ordering::Equal => return items,
+                Ordering::Greater => {}
+            }
+        }
+        let kept = self.early.entry((before, EntryKind::GroupLease));
+        kept.or_insert_with(|| (before, Vec::new())).1.extend(items);
+        Vec::new()
+    }
+
+    fn take_ready(&mut self) -> Vec<T> {
+        let mut taken = Vec::new();
+        while self.pending_sync.is_none()
+            && let Some(first) = self.early.first_entry()
+            && first.key().0 == self.next_number
+        {
+            let (end, items) = first.remove();
+            self.next_number = end;
+            taken.extend(items);
+        }
+        taken
     }
 }
 

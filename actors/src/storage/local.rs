@@ -1,7 +1,11 @@
 //! The store of one project in this process: each operation runs on the [`ProjectState`], and a [`Commit`] keeps what it
 //! changed before it is answered. This file says what each operation needs.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::ready,
+    sync::{Arc, MutexGuard},
+    time::Duration,
+};
 
 use uuid::Uuid;
 
@@ -15,6 +19,7 @@ use super::{
 };
 use crate::{
     clock::Now,
+    locked::Locked,
     model::{
         DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, Question, QuestionContent, QuestionId,
         RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Transformed, Yap,
@@ -60,6 +65,56 @@ pub enum Need {
     Access,
     /// The operation adds data.
     Space,
+}
+
+/// The state of one project, of which nothing is kept elsewhere. Carries out each operation before it returns, under
+/// the one lock of the project; the future only carries the answer.
+#[derive(Debug)]
+pub struct MemoryCommit(Locked<ProjectState>);
+
+impl MemoryCommit {
+    /// Keeps this state in memory.
+    pub fn new(state: ProjectState) -> Self {
+        Self(Locked::new(state))
+    }
+
+    fn state(&self) -> MutexGuard<'_, ProjectState> {
+        self.0.lock()
+    }
+}
+
+impl Commit for MemoryCommit {
+    type Journal = ();
+
+    const IS_SYNCHRONOUS: bool = true;
+
+    fn run<T: Send + 'static>(
+        &self,
+        need: Need,
+        operation: impl FnOnce(&mut ProjectState) -> T + Send + 'static,
+    ) -> Op<T> {
+        let mut state = self.state();
+        if need != Need::Read {
+            state.unswept.mark();
+        }
+        let answer = operation(&mut state);
+        drop(state);
+        Box::pin(ready(Ok(answer)))
+    }
+
+    fn unswept(&self) -> Arc<Unswept> {
+        Arc::clone(&self.state().unswept)
+    }
+
+    fn record(&self, event: &ProjectEvent, now: Now) {
+        self.state().ledger.events.record(event, now);
+    }
+
+    /// The events are decoded after the lock was released.
+    fn events(&self, query: EventQuery) -> Op<EventPage> {
+        let plan = self.state().ledger.events.plan(query);
+        Box::pin(async move { plan.read(|_| Ok(None)) })
+    }
 }
 
 impl<C: Commit> Store for LocalStore<C> {

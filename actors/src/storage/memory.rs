@@ -1,20 +1,15 @@
-//! The reference backend: keeps everything in this process.
+//! The reference backend: keeps everything in this process, each project in a local store (`local.rs`) that commits nothing.
 
-use std::{
-    collections::HashMap,
-    future::ready,
-    sync::{Arc, MutexGuard},
-};
+use std::{collections::HashMap, future::ready, sync::Arc};
 
 use super::{
-    EventPage, EventQuery, Op, ReplicatedStorage, Retention, Storage, StorageHealth, Store, Unswept,
-    local::{Commit, LocalStore, Need},
+    Op, ReplicatedStorage, Retention, Storage, StorageHealth, Store,
+    local::{LocalStore, MemoryCommit},
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
 use crate::{
-    clock::Now,
     locked::Locked,
-    model::{AuditEntry, AuditQuery, ProjectEvent, ProjectId, ProjectRecord},
+    model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord},
 };
 
 /// Keeps the store of each project as long as the storage itself lives.
@@ -78,7 +73,7 @@ impl Storage for MemoryStorage {
             return store.clone();
         }
         let state = ProjectState::new(project.clone(), &self.limits);
-        let store = Arc::new(LocalStore(MemoryCommit(Locked::new(state))));
+        let store = Arc::new(LocalStore(MemoryCommit::new(state)));
         stores.insert(project.clone(), store.clone());
         store
     }
@@ -109,51 +104,6 @@ impl Storage for MemoryStorage {
 
     fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
         self.run(|system| system.audit(&query))
-    }
-}
-
-/// The state of one project, of which nothing is kept elsewhere. Carries out each operation before it returns, under
-/// the one lock of the project; the future only carries the answer.
-#[derive(Debug)]
-struct MemoryCommit(Locked<ProjectState>);
-
-impl MemoryCommit {
-    fn state(&self) -> MutexGuard<'_, ProjectState> {
-        self.0.lock()
-    }
-}
-
-impl Commit for MemoryCommit {
-    type Journal = ();
-
-    const IS_SYNCHRONOUS: bool = true;
-
-    fn run<T: Send + 'static>(
-        &self,
-        need: Need,
-        operation: impl FnOnce(&mut ProjectState) -> T + Send + 'static,
-    ) -> Op<T> {
-        let mut state = self.state();
-        if need != Need::Read {
-            state.unswept.mark();
-        }
-        let answer = operation(&mut state);
-        drop(state);
-        Box::pin(ready(Ok(answer)))
-    }
-
-    fn unswept(&self) -> Arc<Unswept> {
-        Arc::clone(&self.state().unswept)
-    }
-
-    fn record(&self, event: &ProjectEvent, now: Now) {
-        self.state().ledger.events.record(event, now);
-    }
-
-    /// The events are decoded after the lock was released.
-    fn events(&self, query: EventQuery) -> Op<EventPage> {
-        let plan = self.state().ledger.events.plan(query);
-        Box::pin(async move { plan.read(|_| Ok(None)) })
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use actors::{gateway::Offered, model::Scope};
 
-use super::exposure::Exposure;
+use super::client::Exposure;
 use crate::auth::Identity;
 
 /// Bytes of the instructions of one backend, and of all together.

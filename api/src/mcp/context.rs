@@ -7,23 +7,22 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Waker},
+    time::Duration,
 };
 
 use actors::{
     clock,
-    model::{BrokerError, SessionId, TraceContext},
+    model::{BrokerError, Scope, SessionId, TraceContext},
     project::{ProjectHandle, Registration},
+    rate::RateLimit,
     session::{AgentInfo, Connection, Member, ReadAt},
 };
 use futures_util::FutureExt;
 
 use super::{
-    binding::{Binding, PeerKind},
     calls::Calls,
+    client::{Binding, Exposure, PeerKind},
     client_requests::ClientRequests,
-    exposure::Exposure,
-    legacy::LegacyState,
-    limits::Limits,
     logging::Level,
     outbox::Outbox,
     pending_receive::{HandedOver, PendingReceive},
@@ -33,7 +32,7 @@ use super::{
     service::Service,
     subscriptions::{Notifier, Subscriptions},
     tasks::Task,
-    version::ClientInfo,
+    version::{ClientInfo, LegacyState},
 };
 use crate::{auth::Identity, budget::WorkerTime};
 use common::{json::frame::JsonText, refusal::error_object};
@@ -269,20 +268,36 @@ impl PeerContext {
         (self.kind != PeerKind::Stateless).then(|| Arc::clone(&self.outbox) as _)
     }
 
-    /// Registers a session without a name for this connection.
-    ///
-    /// # Errors
-    /// As [`ProjectHandle::register`].
-    pub async fn register_unnamed_session(&self) -> Result<(), BrokerError> {
+    /// Whether a session has to be registered before a call that acts as one. Callers that may only observe get none.
+    pub fn needs_session(&self) -> bool {
+        self.binding.needs_session() && self.identity.check_scope(Scope::Member).is_ok()
+    }
+
+    /// Registers a session without a name if one is needed.
+    pub async fn ensure_session(&self) {
+        if self.needs_session() {
+            self.register_unnamed_session().await;
+        }
+    }
+
+    /// Registers a session without a name for this connection. If that fails, the calls of the connection are served without
+    /// a session, and those that need one report the error.
+    pub async fn register_unnamed_session(&self) {
         let registration = Registration {
             owner: self.identity.owner().clone(),
             connection: self.connection(),
             ..Registration::default()
         };
-        let registered = self.project.register(registration).await?;
-        self.log_joined(&registered.member, registered.resumed);
-        self.bind_session(registered.member);
-        Ok(())
+        match self.project.register(registration).await {
+            Ok(registered) => {
+                self.log_joined(&registered.member, registered.resumed);
+                self.bind_session(registered.member);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection got no session of its own");
+                self.binding.set_error(error);
+            }
+        }
     }
 
     /// Registers a session without a name for this stateless request, whose connection it has until the response has ended.
@@ -405,5 +420,70 @@ impl PeerContext {
             running.complete(result.into_bytes());
         });
         task.set_runner(runner.abort_handle());
+    }
+}
+
+/// Notifications that a connection may send for each request that it may send.
+const NOTIFICATIONS_PER_REQUEST: u32 = 10;
+/// How long a connection that exceeds its rate is not read. Without a pause, a caller with a high limit would be refused
+/// a thousand times a second on each connection. A pause does not consume quota. It is short, because other traffic of
+/// the connection waits as well.
+const READ_PAUSE: Duration = Duration::from_millis(250);
+/// The longer pause for each byte of a refused request.
+const READ_PAUSE_PER_BYTE: Duration = Duration::from_micros(4);
+const READ_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The limits of one connection.
+pub struct Limits {
+    identity: Arc<Identity>,
+    /// Requests outside of batches are counted here, and not by the transport.
+    counts_requests: bool,
+    notifications: Option<RateLimit>,
+    read_pause: Cell<Option<Duration>>,
+}
+
+impl Limits {
+    /// The limits of this caller. `counts_requests` is false where the transport counts requests itself.
+    pub fn new(identity: Arc<Identity>, counts_requests: bool) -> Self {
+        let limit = identity.request_limit();
+        let limit = limit.map(|limit| limit.saturating_mul(NOTIFICATIONS_PER_REQUEST));
+        Self {
+            notifications: limit.and_then(RateLimit::from_per_minute),
+            identity,
+            counts_requests,
+            read_pause: Cell::default(),
+        }
+    }
+
+    /// Counts a request with a frame of `len` bytes. Transports never count the elements of a JSON-RPC batch.
+    ///
+    /// # Errors
+    /// `RateLimited`. The connection is then not read for a while: refusing has a cost, too.
+    pub fn take_request(&self, is_in_batch: bool, len: usize) -> Result<(), BrokerError> {
+        if !is_in_batch && !self.counts_requests {
+            return Ok(());
+        }
+        self.identity.take_request_of_len(len).map_err(|retry_after| {
+            let for_bytes = READ_PAUSE_PER_BYTE.saturating_mul(u32::try_from(len).unwrap_or(u32::MAX));
+            self.read_pause.set(Some((READ_PAUSE + for_bytes).min(READ_PAUSE_MAX)));
+            BrokerError::RateLimited { retry_after }
+        })
+    }
+
+    /// Counts a notification. A notification cannot be refused, so too many pause the reading instead.
+    pub fn take_notification(&self) {
+        if self.notifications.as_ref().is_some_and(|rate| rate.take().is_err()) {
+            self.read_pause.set(Some(READ_PAUSE));
+        }
+    }
+
+    /// Whether the reading has to pause.
+    pub fn is_read_paused(&self) -> bool {
+        self.read_pause.get().is_some()
+    }
+
+    /// The pause to begin now, returned once.
+    pub fn take_read_pause(&self) -> Option<Duration> {
+        self.read_pause.take()
     }
 }

@@ -10,46 +10,16 @@ use super::{
     lists::cacheable_by_all,
     prompts::quoted,
     reply::server_info,
-    rpc::{Params, RpcError, shortened},
+    rpc::{Params, RpcError},
     tasks,
     version::{ClientInfo, MODERN, PUSH_EXTENSION, PushSettings, negotiate_legacy},
 };
-use common::json::scan;
 
 /// What the broker tells a model that has just connected.
 pub const INSTRUCTIONS: &str = include_str!("instructions.txt");
 
-/// Bytes of the params of every method but `tools/call`: they are deserialized as a whole.
-const PARAMS_LEN_MAX: usize = 512 * 1024;
-
 /// The text of the error for a second `initialize`.
 pub const ALREADY_INITIALIZED: &str = "Invalid Request: already initialized";
-
-/// Checks that params are an object.
-///
-/// # Errors
-/// Invalid params.
-pub fn check_is_object(params: &Params<'_>) -> Result<(), RpcError> {
-    match params.text {
-        Some(text) if !text.starts_with('{') => Err(RpcError::invalid_params("params must be an object")),
-        _ => Ok(()),
-    }
-}
-
-/// Checks the params of every method but `tools/call`, which leaves parts of its params to its own parsers.
-///
-/// # Errors
-/// Invalid params if they are too long, a parse error if they are not JSON.
-pub fn check_params(method: &str, params: &Params<'_>) -> Result<(), RpcError> {
-    let Some(text) = params.text else { return Ok(()) };
-    if text.len() > PARAMS_LEN_MAX {
-        return Err(RpcError::invalid_params(format!(
-            "Invalid params: {} takes at most {PARAMS_LEN_MAX} bytes",
-            shortened(method)
-        )));
-    }
-    Ok(scan::check(text)?)
-}
 
 /// What a client says in `initialize`.
 pub struct Introduction {

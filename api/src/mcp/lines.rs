@@ -1,6 +1,7 @@
-//! Decodes lines: one JSON-RPC message each, ended by LF or CRLF. Empty lines are ignored. It does no I/O.
+//! Lines: one JSON-RPC message each, ended by LF or CRLF. Decodes them, and makes a message fit into one. Empty lines are
+//! ignored. It does no I/O.
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 
 use super::skipped_frame::SkippedFrame;
 
@@ -122,6 +123,16 @@ impl LineDecoder {
             self.partial.reserve_exact(wanted.max(needed) - self.partial.len());
         }
         self.partial.extend_from_slice(bytes);
+    }
+}
+
+/// Replaces line breaks by spaces. In JSON text a line break occurs only as white space between tokens, so the meaning
+/// stays.
+pub fn replace_line_breaks(json: &mut [u8]) {
+    let mut from = 0;
+    while let Some(at) = memchr2(b'\n', b'\r', &json[from..]) {
+        json[from + at] = b' ';
+        from += at + 1;
     }
 }
 

@@ -3,6 +3,7 @@
 //! It knows framing and budgets; it must not know what a frame means.
 
 mod connection;
+pub mod exchange;
 
 use std::{
     sync::{
@@ -16,16 +17,15 @@ use std::{
 use actors::{
     locked::Locked,
     model::{ConnectionId, Rungs},
-    session::CloseReason,
+    session::{CloseReason, UNRESERVED_BYTES_MAX},
 };
 use futures_util::task::AtomicWaker;
 
 use super::{
-    charge::OutboxCharge,
-    framing::{Framing, ResponseForm, replace_line_breaks, write_text_frame},
+    lines::replace_line_breaks,
     pending_receive::{AnswerMark, HandedOver, WriteMarks},
 };
-use crate::budget::Reservation;
+use crate::budget::{Gauge, Reservation};
 use common::json::frame::JsonText;
 
 /// Bytes of pushed messages that may wait for the socket. One message may exceed it.
@@ -41,6 +41,33 @@ const FRAMING_LEN: usize = 128;
 /// How often a transport checks whether refused messages have room in the shared budget.
 pub const ROOM_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
+/// How frames are separated in the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// RFC 6455, unmasked text frames.
+    WebSocket,
+    /// One frame per line.
+    Line,
+    /// One server-sent event per frame (HTML, section 9.2). `stream` is the id of the stream; with it, events are
+    /// numbered so that a client can resume.
+    Events { stream: Option<u64> },
+    /// The answer to one request over HTTP.
+    Exchange { stream: Option<u64>, form: ResponseForm },
+}
+
+/// The body that the answer to a request over HTTP may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseForm {
+    /// A response that comes first is the whole body; anything else begins a stream of events.
+    Either,
+    /// A stream of events, even for a single one; an error that comes first is the whole body.
+    Events,
+    /// Always a stream of events.
+    EventsOnly,
+    /// The response only: the client accepts no events, so notifications are dropped.
+    Whole,
+}
+
 /// The response to the request of an exchange, once queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct QueuedResponse {
@@ -48,17 +75,6 @@ struct QueuedResponse {
     error: Option<i32>,
     /// The response is the whole body, as opposed to the last event of a stream.
     whole: bool,
-}
-
-/// How the response of an exchange begins.
-#[derive(Debug)]
-pub enum ResponseStart {
-    /// The response is the whole body. `error` is its JSON-RPC error code.
-    Whole { body: Vec<u8>, error: Option<i32> },
-    /// A stream of events. `error` is the code of the response, if that is queued already.
-    Stream { error: Option<i32> },
-    /// No response: the request was cancelled.
-    Abandoned,
 }
 
 /// The writing half of a live connection.
@@ -277,49 +293,6 @@ impl Outbox {
         self.wake();
     }
 
-    #[cold]
-    fn after_queueing_unread(&self, mut queue: MutexGuard<'_, Queue>) {
-        self.drop_unread(&mut queue);
-        let retention_counter = queue
-            .exchange
-            .reader_gone
-            .as_ref()
-            .and_then(|left| left.retention_counter.upgrade());
-        drop(queue);
-        self.update_budget();
-        if let Some(retention_counter) = retention_counter {
-            retention_counter.recount();
-        }
-    }
-
-    /// How the response of an exchange begins, as soon as it is known. `events_at_once` begins a stream before the
-    /// first event. The decision is final: later frames are queued in the form that was decided.
-    pub fn response_start(&self, events_at_once: bool) -> Option<ResponseStart> {
-        let mut queue = self.queue.lock();
-        if let Some(QueuedResponse { error, whole: true }) = queue.exchange.answered {
-            let body = std::mem::take(&mut queue.bytes);
-            return Some(ResponseStart::Whole { body, error });
-        }
-        if queue.exchange.abandoned {
-            return Some(ResponseStart::Abandoned);
-        }
-        let begins = events_at_once || queue.queued_bytes_total > 0 || queue.exchange.interrupted;
-        if begins {
-            queue.exchange.streaming = true;
-            let error = queue.exchange.answered.and_then(|answered| answered.error);
-            return Some(ResponseStart::Stream { error });
-        }
-        None
-    }
-
-    /// The receives of an exchange whose response [`Outbox::take`] has not returned yet.
-    pub fn take_receives(&self) -> impl Iterator<Item = HandedOver> {
-        std::mem::take(&mut self.queue.lock().marks.receives)
-            .into_iter()
-            .map(|mark| mark.receive)
-            .inspect(HandedOver::mark_taken)
-    }
-
     /// Removes the response that hands this over, unless the transport has taken it: its caller has cancelled, and the
     /// messages return to the inbox. Only of a connection, whose frames are independent of each other.
     pub fn withdraw(&self, receive: &HandedOver) {
@@ -340,123 +313,15 @@ impl Outbox {
         self.update_budget();
     }
 
-    /// Whether the response was queued and taken completely.
-    pub fn is_done(&self) -> bool {
-        let queue = self.queue.lock();
-        queue.exchange.answered.is_some() && queue.bytes.is_empty()
-    }
-
-    /// Queues a comment (SSE): begins a stream of events, or keeps an idle one alive.
-    pub fn send_comment(&self) {
-        self.send_raw(b": keep-alive\n\n");
-    }
-
-    /// Whether events carry ids, so that a client can resume.
-    pub fn is_numbered(&self) -> bool {
-        matches!(
-            self.framing,
-            Framing::Events { stream: Some(_) } | Framing::Exchange { stream: Some(_), .. }
-        )
-    }
-
-    /// Events queued since the start.
-    pub fn events_len(&self) -> u64 {
-        self.queue.lock().events_len
-    }
-
-    /// Ends the HTTP response but not the exchange: the client reconnects for the rest.
-    pub fn interrupt(&self) {
-        self.queue.lock().exchange.interrupted = true;
-        self.wake();
-    }
-
-    /// Discards the answer: the caller has cancelled its request.
-    pub fn abandon(&self) {
-        let mut queue = self.queue.lock();
-        queue.exchange.abandoned = true;
-        queue.ended = true;
-        drop(queue);
-        self.wake();
-    }
-
-    /// Detaches the reader of an exchange. At most `bytes_max` bytes are kept for a returning reader; a longer answer
-    /// is discarded. From now on `keeper` counts the bytes.
-    pub fn detach_reader(&self, bytes_max: usize, retention_counter: Weak<dyn RetentionCounter>) {
-        let mut queue = self.queue.lock();
-        queue.exchange.reader_gone = Some(ReaderGone {
-            bytes_max,
-            retention_counter,
-        });
-        self.is_retained.store(true, Ordering::Relaxed);
-        self.drop_unread(&mut queue);
-        drop(queue);
-        self.update_budget();
-    }
-
-    /// Attaches a returned reader.
-    pub fn attach_reader(&self) {
-        self.queue.lock().exchange.reader_gone = None;
-        self.is_retained.store(false, Ordering::Relaxed);
-        self.update_budget();
-    }
-
-    fn drop_unread(&self, queue: &mut Queue) {
-        let bytes_max = queue.exchange.reader_gone.as_ref().map(|left| left.bytes_max);
-        if bytes_max.is_some_and(|max| queue.bytes.len() > max) {
-            let dropped = std::mem::take(&mut queue.bytes);
-            queue.exchange.abandoned = true;
-            queue.exchange.answered = None;
-            queue.ended = true;
-            self.waiting_len.fetch_sub(dropped.len(), Ordering::Relaxed);
-            self.update_budget();
-        }
-    }
-
-    /// Whether the answer was discarded.
-    pub fn is_abandoned(&self) -> bool {
-        self.queue.lock().exchange.abandoned
-    }
-
-    /// Whether nothing was ever queued.
-    pub fn is_unused(&self) -> bool {
-        self.queue.lock().queued_bytes_total == 0
-    }
-
     /// The reason to close the connection, if it is to be closed.
     pub fn closing(&self) -> Option<CloseReason> {
         self.queue.lock().closing
-    }
-
-    /// Whether the response is to be ended now; true once per interruption.
-    pub fn take_interrupt(&self) -> bool {
-        std::mem::take(&mut self.queue.lock().exchange.interrupted)
-    }
-
-    /// Withdraws a close for a reason that a returning client ends, and returns the reason. For HTTP sessions, which
-    /// outlive their connections.
-    pub fn reopen(&self) -> Option<CloseReason> {
-        let given_up = |why: &mut CloseReason| {
-            let released = matches!(
-                why,
-                CloseReason::SessionEnded | CloseReason::Failed | CloseReason::StoreRolledBack
-            );
-            released || matches!(why, CloseReason::Silent | CloseReason::Disconnected)
-        };
-        self.queue.lock().closing.take_if(given_up)
     }
 
     /// Withdraws a close as taken over: this connection has registered a session again.
     pub fn clear_taken_over(&self) {
         self.taken_over.store(false, Ordering::Release);
         self.queue.lock().closing.take_if(|why| *why == CloseReason::TakenOver);
-    }
-
-    /// Withdraws a close as unauthorized: the reader from now on has a valid credential.
-    pub fn clear_unauthorized(&self) {
-        self.queue
-            .lock()
-            .closing
-            .take_if(|why| *why == CloseReason::Unauthorized);
     }
 
     /// Queues the last bytes of the connection, already encoded. Later frames are dropped: a close frame must be the
@@ -593,6 +458,117 @@ fn write_one_line(out: &mut Vec<u8>, frame: impl JsonText) {
     let start = out.len();
     frame.write_to(out);
     replace_line_breaks(&mut out[start..]);
+}
+
+/// Appends an unmasked text frame (RFC 6455, section 5.2). The text moves only if its hint is of another class of lengths.
+pub fn write_text_frame(out: &mut Vec<u8>, text: impl JsonText) {
+    let start = out.len();
+    let (header, reserved) = text_frame_header(text.len_hint());
+    out.extend_from_slice(&header[..reserved]);
+    text.write_to(out);
+    let (header, needed) = text_frame_header(out.len() - start - reserved);
+    if needed == reserved {
+        out[start..start + needed].copy_from_slice(&header[..needed]);
+    } else {
+        out.splice(start..start + reserved, header.into_iter().take(needed));
+    }
+}
+
+/// The header of a text of `len` bytes, and its own length.
+fn text_frame_header(len: usize) -> ([u8; 10], usize) {
+    const FIN_TEXT: u8 = 0x81;
+    let (class, size) = match len {
+        0..126 => (len as u8, 0),
+        126..65_536 => (126, 2),
+        _ => (127, 8),
+    };
+    let mut header = [0; 10];
+    header[..2].copy_from_slice(&[FIN_TEXT, class]);
+    header[2..2 + size].copy_from_slice(&(len as u64).to_be_bytes()[8 - size..]);
+    (header, 2 + size)
+}
+
+/// The charge changes in steps of this many bytes; fewer bytes are not charged.
+const STEP_BYTES: usize = UNRESERVED_BYTES_MAX;
+
+/// The share of one outbox in the budget.
+struct OutboxCharge {
+    reservation: Locked<Reservation>,
+    charged_bytes: AtomicUsize,
+    reserved_bytes: AtomicUsize,
+    gauge: Gauge,
+}
+
+impl OutboxCharge {
+    /// A charge of nothing, in the project of this reservation.
+    fn new(reservation: Reservation) -> Self {
+        Self {
+            gauge: reservation.gauge(),
+            reservation: Locked::new(reservation),
+            charged_bytes: AtomicUsize::new(0),
+            reserved_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Charges `waiting` bytes if the charge has to grow, or may shrink to half or less.
+    fn update(&self, waiting: usize) {
+        let differs = |charged: usize| {
+            let due = due(waiting + self.reserved_bytes());
+            (due > charged || due <= charged / 2).then_some(due)
+        };
+        let is_settled = |charged| differs(charged).is_none_or(|due| due == charged);
+        if is_settled(self.charged_bytes.load(Ordering::Relaxed)) {
+            return;
+        }
+        let mut reservation = self.reservation.lock();
+        if let Some(due) = differs(reservation.bytes()) {
+            reservation.set_bytes(due);
+            self.charged_bytes.store(due, Ordering::Relaxed);
+        }
+    }
+
+    /// Reserves `bytes` in addition to the `waiting` ones; false if the budget has no room now. Up to [`UNRESERVED_BYTES_MAX`]
+    /// bytes need no reservation unless the budget is full.
+    fn reserve(&self, waiting: usize, bytes: usize) -> bool {
+        if self.gauge.is_full() {
+            return false;
+        }
+        if bytes <= UNRESERVED_BYTES_MAX {
+            return true;
+        }
+        let mut reservation = self.reservation.lock();
+        let grows = reservation.try_grow_to(due(waiting + self.reserved_bytes() + bytes));
+        if grows {
+            self.reserved_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.charged_bytes.store(reservation.bytes(), Ordering::Relaxed);
+        }
+        grows
+    }
+
+    /// Ends a reservation of `bytes`. From now on they count as part of `waiting`, if they arrived.
+    fn unreserve(&self, waiting: usize, bytes: usize) {
+        self.reserved_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.update(waiting);
+    }
+
+    /// Bytes that are reserved and have not arrived.
+    fn reserved_bytes(&self) -> usize {
+        self.reserved_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether [`Self::reserve`] may succeed. Does not consider other waiters of the budget.
+    fn may_have_room(&self, bytes: usize) -> bool {
+        !self.gauge.is_full() && (bytes <= UNRESERVED_BYTES_MAX || self.gauge.has_room_for(bytes))
+    }
+}
+
+/// The charge for this many bytes.
+const fn due(bytes: usize) -> usize {
+    if bytes < STEP_BYTES {
+        0
+    } else {
+        bytes.next_multiple_of(STEP_BYTES)
+    }
 }
 
 #[cfg(test)]

@@ -1,18 +1,15 @@
 //! One MCP client: a lasting connection, an HTTP session, or one stateless request. A transport gives it frames, polls
 //! it, and tells it what became of its output.
 
-mod gate;
-
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use actors::{
-    clock::{self, Now},
+    clock::Now,
     idle,
     model::{BrokerError, ConnectionId, MessageId, TraceContext},
     project::PreparedSend,
@@ -23,49 +20,31 @@ use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
-use tokio::time::{Sleep, sleep};
 
 use super::{
-    binding::PeerKind,
+    client::{Exposure, PeerKind},
     context::PeerContext,
     dispatch,
-    exposure::Exposure,
-    outbox::{ANSWER_BYTES_MAX, Outbox},
+    outbox::Outbox,
     peer_queue::{Deferred, PeerQueue, RoutedBatch},
     reply::{AnswerBatch, ReplyRoute, ReplyTo, server_info_text},
     rpc::{self, INTERNAL_ERROR, Incoming, Malformed, RpcError},
-    send_outcome::{answer_send, send_cross_project},
     send_reply::{SendReply, ToolSend},
     service::Service,
     subscriptions::SUBSCRIPTION_ID,
+    tools::{answer_send, send_cross_project},
     version::{BATCH_VERSION, RequestMeta},
 };
-use crate::{
-    auth::Identity,
-    budget::{Reservation, SLICE_MS, SliceWaiter},
-};
+use crate::{auth::Identity, budget::Reservation};
 use common::json::frame;
-
-/// Submitted batches of messages that the router has not answered; with more, the connection is not read.
-const ROUTED_LEN_MAX: usize = 8;
-/// Bytes of answers that may be reserved, or wait, before further frames of the connection are deferred.
-const RESERVED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// One MCP client. Lives on the thread of its connection.
 pub struct Peer {
     context: Rc<PeerContext>,
-    batch: PeerQueue,
+    queue: PeerQueue,
     /// The `_meta` of the next request, if the transport has parsed it.
     parsed_meta: Option<Box<RequestMeta>>,
     malformed_in_a_row: usize,
-    /// Frames are deferred until it has elapsed.
-    pause: Option<Pin<Box<Sleep>>>,
-    /// Since when frames have kept the worker busy without being charged, in milliseconds of the monotonic clock.
-    busy_since_ms: u64,
-    /// Milliseconds that the frames of this read have kept the worker busy; `None` between reads.
-    read_busy_ms: Option<u64>,
-    /// The place among the waiters of the project, while it has used its slice of the worker.
-    slice_waiter: Rc<SliceWaiter>,
     /// A buffer for the object in an answer.
     object: Vec<u8>,
 }
@@ -116,14 +95,10 @@ impl Peer {
 
     fn with_context(context: Rc<PeerContext>) -> Self {
         Self {
-            batch: PeerQueue::new(Rc::clone(&context)),
+            queue: PeerQueue::new(Rc::clone(&context)),
             context,
             parsed_meta: None,
             malformed_in_a_row: 0,
-            pause: None,
-            busy_since_ms: clock::mono_ms(),
-            read_busy_ms: None,
-            slice_waiter: Rc::default(),
             object: Vec::new(),
         }
     }
@@ -139,8 +114,7 @@ impl Peer {
     pub fn begin_read(&mut self, at: ReadAt, now: Now) {
         idle::mark_activity();
         self.context.set_read_at(at);
-        self.busy_since_ms = now.mono_ms;
-        self.read_busy_ms = (!self.context.worker_time.is_used_up()).then_some(0);
+        self.queue.begin_read(now);
     }
 
     /// Sets the trace of the HTTP request that brought the next frame.
@@ -166,9 +140,9 @@ impl Peer {
         mut parsed: Result<Incoming<'_>, Malformed<'_>>,
         route: ReplyRoute,
     ) -> FrameOutcome {
-        if self.must_defer(&parsed) {
-            let frame = self.defer(text, &parsed, route);
-            self.batch.deferred.push_back(frame);
+        if self.queue.must_defer(&parsed) {
+            let frame = self.queue.defer(text, &parsed, route);
+            self.queue.deferred.push_back(frame);
             return FrameOutcome::Handled;
         }
         self.handle_now(text, &mut parsed, route)
@@ -181,7 +155,11 @@ impl Peer {
         route: ReplyRoute,
     ) -> FrameOutcome {
         let refused_by = route.clone();
-        let dispatched = self.catch_panic(|peer| peer.run_timed(|peer| peer.dispatch(text, parsed, route)));
+        let dispatched = self.catch_panic(|peer| {
+            let outcome = peer.dispatch(text, parsed, route);
+            peer.queue.charge();
+            outcome
+        });
         dispatched.unwrap_or_else(|()| {
             if let Ok(Incoming::Request { id, .. }) = rpc::parse(text) {
                 refused_by.refuse(&self.context.outbox, Some(id), &internal_error());
@@ -194,20 +172,6 @@ impl Peer {
     fn catch_panic<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> Result<T, ()> {
         let before = self.context.prepared.borrow().len();
         catch_unwind(AssertUnwindSafe(|| run(self))).map_err(|_| self.context.prepared.borrow_mut().truncate(before))
-    }
-
-    /// Charges the project for the time that the handling of a frame takes. One frame takes at most about 20 ms; one read,
-    /// or one JSON-RPC batch, may bring many small ones.
-    fn run_timed<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
-        let result = run(self);
-        let now_ms = clock::mono_ms();
-        let spent_ms = now_ms.saturating_sub(self.busy_since_ms);
-        if spent_ms > 0 {
-            self.busy_since_ms = now_ms;
-            self.context.worker_time.charge(spent_ms);
-            self.read_busy_ms = self.read_busy_ms.map(|busy_ms| busy_ms + spent_ms);
-        }
-        result
     }
 
     fn dispatch(
@@ -258,7 +222,7 @@ impl Peer {
                 return dispatch::handle_request(&self.context, to, (method, params), meta, text);
             }
             Incoming::Notification { method, params } => {
-                dispatch::handle_notification(&mut self.batch, method, params);
+                dispatch::handle_notification(&mut self.queue, method, params);
             }
             Incoming::Response { id, outcome } => self.context.client_requests.resolve(*id, *outcome),
             Incoming::Batch(frames) => self.dispatch_batch(frames, route),
@@ -281,14 +245,15 @@ impl Peer {
         let mut waiting = Vec::new();
         for frame in frames {
             let route = ReplyRoute::Batch(Rc::clone(&batch));
-            if !self.has_slice() || self.context.calls.is_exclusive() {
-                waiting.push(self.defer(frame, &rpc::parse(frame), route));
+            if self.queue.must_defer_element() {
+                waiting.push(self.queue.defer(frame, &rpc::parse(frame), route));
             } else {
-                self.run_timed(|peer| peer.dispatch(frame, &mut rpc::parse(frame), route));
+                self.dispatch(frame, &mut rpc::parse(frame), route);
+                self.queue.charge();
             }
         }
         for frame in waiting.into_iter().rev() {
-            self.batch.deferred.push_front(frame);
+            self.queue.deferred.push_front(frame);
         }
     }
 
@@ -299,7 +264,7 @@ impl Peer {
 
     /// Submits the messages of the read to the router, and notes a sign of life of the session.
     pub fn finish_read(&mut self, now: Now) {
-        self.read_busy_ms = None;
+        self.queue.end_read();
         self.touch(now);
         let mut prepared = self.context.prepared.borrow_mut();
         if prepared.is_empty() {
@@ -321,7 +286,7 @@ impl Peer {
         match self.context.project.submit(submissions) {
             Ok(answers) => {
                 let refreshing = self.refresh_senders(&replies);
-                self.batch.routed.push_back(RoutedBatch {
+                self.queue.routed.push_back(RoutedBatch {
                     answers,
                     refreshing,
                     replies,
@@ -359,23 +324,23 @@ impl Peer {
     /// Answers what the router has answered, handles deferred frames, and submits what calls have prepared after a wait.
     pub fn poll(&mut self, cx: &mut Context<'_>, now: Now) {
         self.context.calls.set_waker(cx.waker());
-        self.busy_since_ms = now.mono_ms;
+        self.queue.begin_poll(now);
         loop {
             // Woken when frames are accepted again.
-            let _ = self.poll_slice(cx);
-            self.poll_pause(cx);
+            let _ = self.queue.poll_slice(cx);
+            self.queue.poll_pause(cx);
             self.poll_routed(cx);
-            if !self.can_resume_deferred() && self.context.prepared.borrow().is_empty() {
+            if !self.queue.can_resume_deferred() && self.context.prepared.borrow().is_empty() {
                 return;
             }
             while let Some(Deferred {
                 frame, route, read_at, ..
-            }) = self.take_deferred()
+            }) = self.queue.take_deferred()
             {
                 self.context.set_read_at(read_at);
                 self.context.set_http_trace(frame.http_trace());
                 self.handle_now(frame.text(), &mut frame.parsed(), route);
-                self.batch.earlier_len = usize::MAX;
+                self.queue.earlier_len = usize::MAX;
             }
             // Submits the messages and polls the router's answer, so that it wakes this task.
             self.finish_read(now);
@@ -385,24 +350,26 @@ impl Peer {
 
     /// Ready if the project has a slice of the worker left; else the task is woken when it has.
     pub fn poll_slice(&self, cx: &Context<'_>) -> Poll<()> {
-        self.context.worker_time.poll_slice(&self.slice_waiter, cx)
+        self.queue.poll_slice(cx)
     }
 
-    fn poll_pause(&mut self, cx: &mut Context<'_>) {
-        if let Some(pause) = self.context.limits.take_read_pause() {
-            self.pause = Some(Box::pin(sleep(pause)));
-        }
-        if self
-            .pause
-            .as_mut()
-            .is_some_and(|pause| pause.as_mut().poll(cx).is_ready())
-        {
-            self.pause = None;
-        }
+    /// Whether more frames should be read now. If not, a later [`Peer::poll`] changes it.
+    pub fn wants_frames(&self) -> bool {
+        self.queue.wants_frames()
+    }
+
+    /// Whether deferred frames can be handled now.
+    pub fn can_resume_deferred(&self) -> bool {
+        self.queue.can_resume_deferred()
+    }
+
+    /// Bytes of the deferred frames.
+    pub fn deferred_len(&self) -> usize {
+        self.queue.deferred_len()
     }
 
     fn poll_routed(&mut self, cx: &mut Context<'_>) {
-        while let Some(batch) = self.batch.routed.front_mut() {
+        while let Some(batch) = self.queue.routed.front_mut() {
             if let Some(refreshing) = &mut batch.refreshing {
                 if refreshing.as_mut().poll(cx).is_pending() {
                     break;
@@ -412,7 +379,7 @@ impl Peer {
             let Poll::Ready(answers) = batch.answers.poll_unpin(cx) else {
                 break;
             };
-            if let Some(RoutedBatch { replies, .. }) = self.batch.routed.pop_front() {
+            if let Some(RoutedBatch { replies, .. }) = self.queue.routed.pop_front() {
                 self.answer_sends(replies, answers.unwrap_or_default());
             }
         }
@@ -473,7 +440,7 @@ impl Peer {
     /// Notes that the reader of this exchange left before the answer was written: its receives end and return their
     /// messages. Other calls continue (2025-11-25, basic/transports: a disconnection is no cancellation).
     pub fn drop_exchange(&mut self, exchange: &Outbox) {
-        self.batch
+        self.queue
             .deferred
             .retain(|it| !(it.route.leads_to(exchange) && dispatch::receives_messages(&it.frame.parsed())));
         self.context.drop_exchange(exchange);
@@ -482,19 +449,16 @@ impl Peer {
     /// Ends the waiting calls of this exchange, or of all, because the broker stops. True once nothing is in progress;
     /// call it again after each poll until then.
     pub fn is_drained(&self, exchange: Option<&Outbox>) -> bool {
-        // A submitted message may become a waiting call, and a frame behind a call of another exchange is handled soon.
         self.context.end_waiting_calls(exchange)
-            && self.batch.routed.is_empty()
             && self.context.prepared.borrow().is_empty()
-            && !((self.context.calls.is_exclusive() || self.waits_for_calls()) && self.batch.has_deferred(exchange))
+            && self.queue.is_drained(exchange)
     }
 
     /// Whether every frame that was read is served: no call is in progress, and no `subscriptions/listen` is open.
     pub fn is_idle(&self) -> bool {
         !self.context.calls.is_running(None)
             && self.context.subscriptions.borrow().listens_len() == 0
-            && self.batch.routed.is_empty()
-            && self.batch.deferred.is_empty()
+            && self.queue.is_empty()
             && self.context.prepared.borrow().is_empty()
     }
 
@@ -545,7 +509,7 @@ impl Peer {
     pub fn shrink_buffers(&mut self) {
         self.object = Vec::new();
         self.context.prepared.borrow_mut().shrink_to_fit();
-        self.batch.routed.shrink_to_fit();
+        self.queue.routed.shrink_to_fit();
     }
 }
 

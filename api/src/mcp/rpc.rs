@@ -34,6 +34,8 @@ pub const MISSING_CAPABILITY: i32 = -32021;
 /// 2026-07-28: the server does not support the protocol version of the request.
 pub const UNSUPPORTED_VERSION: i32 = -32022;
 
+/// Bytes of params that are deserialized as a whole: those of every method but one that runs a tool.
+const PARAMS_LEN_MAX: usize = 512 * 1024;
 /// Elements of a batch: their answers are held until the last is complete.
 const BATCH_LEN_MAX: usize = 100;
 /// Arguments of a call that are kept. No tool has as many; one more than the limit lets the tool report it.
@@ -103,6 +105,32 @@ impl<'a> Params<'a> {
     pub fn parse<T: Deserialize<'a>>(&self) -> Result<T, RpcError> {
         let text = self.text.unwrap_or("{}");
         serde_json::from_str(text).map_err(|error| deserialize_error(text, &error))
+    }
+
+    /// Checks that params are an object.
+    ///
+    /// # Errors
+    /// Invalid params.
+    pub fn check_is_object(&self) -> Result<(), RpcError> {
+        match self.text {
+            Some(text) if !text.starts_with('{') => Err(RpcError::invalid_params("params must be an object")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks params that are deserialized as a whole. A call of a tool leaves parts of its params to its own parsers.
+    ///
+    /// # Errors
+    /// Invalid params if they are too long, a parse error if they are not JSON.
+    pub fn check(&self, method: &str) -> Result<(), RpcError> {
+        let Some(text) = self.text else { return Ok(()) };
+        if text.len() > PARAMS_LEN_MAX {
+            return Err(RpcError::invalid_params(format!(
+                "Invalid params: {} takes at most {PARAMS_LEN_MAX} bytes",
+                shortened(method)
+            )));
+        }
+        Ok(scan::check(text)?)
     }
 
     /// The value of `name` if it is a string that a name may be: the tool or the prompt.

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use actors::model::{ProjectId, ReplicaId, ToolSet};
 
 use super::{
-    client_input::ClarifyBy, framing::Framing, list_changes::ListChanges, outbox::Outbox, request_state::StateSigner,
+    client_input::ClarifyBy,
+    list_changes::ListChanges,
+    outbox::{Framing, Outbox},
+    request_state::StateSigner,
     tasks::Tasks,
 };
 use crate::{

@@ -5,7 +5,6 @@
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
 pub mod added_backends;
-pub mod answering;
 pub mod audit;
 pub mod backends;
 pub mod compatibility;
@@ -27,7 +26,6 @@ pub mod questions;
 mod session_order;
 pub mod sessions;
 pub mod settings;
-mod shown_question;
 pub mod stats;
 pub mod threads;
 pub mod tree;
@@ -111,16 +109,16 @@ fn of_desk() -> Vec<Resource> {
         at("/api/v1/questions/{question_id}")
             .get(questions::show)
             .delete(questions::remove),
-        at("/api/v1/questions/{question_id}/claim").post(answering::claim),
-        at("/api/v1/questions/{question_id}/release").post(answering::release),
-        at("/api/v1/questions/{question_id}/handover").post(answering::hand_over),
-        at("/api/v1/questions/{question_id}/answer").post(answering::answer),
-        at("/api/v1/questions/{question_id}/decline").post(answering::decline),
-        at("/api/v1/questions/{question_id}/cancel").post(answering::cancel),
-        at("/api/v1/questions/{question_id}/typed").post(answering::typed),
+        at("/api/v1/questions/{question_id}/claim").post(questions::claim),
+        at("/api/v1/questions/{question_id}/release").post(questions::release),
+        at("/api/v1/questions/{question_id}/handover").post(questions::hand_over),
+        at("/api/v1/questions/{question_id}/answer").post(questions::answer),
+        at("/api/v1/questions/{question_id}/decline").post(questions::decline),
+        at("/api/v1/questions/{question_id}/cancel").post(questions::cancel),
+        at("/api/v1/questions/{question_id}/typed").post(questions::typed),
         at("/api/v1/questions/{question_id}/draft")
-            .get(answering::draft)
-            .put(answering::put_draft),
+            .get(questions::draft)
+            .put(questions::put_draft),
         at("/api/v1/yaps").get_with_query(yaps::list).post(yaps::yap),
         at("/api/v1/desk").get(desk::show),
         at("/api/v1/desk/consoles/{console}").put(desk::change),

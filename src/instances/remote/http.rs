@@ -19,6 +19,7 @@ use actors::{
     gateway::{CallEnd, CallNumber, Direction, FrameLink, LaunchOrder, LinkEnded, ListKind, Profile},
     model::BackendEra,
 };
+use awaited::Awaited;
 use futures_util::{StreamExt, future::LocalBoxFuture, stream::FuturesUnordered};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use tokio::{
@@ -35,13 +36,11 @@ use super::{
 use crate::instances::{
     answer_room::AnswerRoom,
     client_session::{ClientSession, Stop},
-    ending::Ending,
     lists::ReadTools,
+    openings::Ending,
     probe::Opening,
 };
 use api::mcp::rpc::HEADER_MISMATCH;
-
-use awaited::Awaited;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Failed requests within [`FAILURE_WINDOW`], after which the connection counts as lost.

@@ -19,14 +19,14 @@ use actors::{
     gateway::{InstanceEvent, LaunchOrder, LinkEnded},
     model::{BackendEra, HttpTransport},
 };
-
 use endpoint::Endpoint;
-pub use endpoint::names_link_local;
 use http::HttpClientSession;
-pub use resolver::LINK_LOCAL;
 use transport::{Held, Transport};
 
-use super::{answer_room::AnswerRoom, ending::Ending};
+use super::{answer_room::AnswerRoom, openings::Ending};
+
+pub use endpoint::names_link_local;
+pub use resolver::LINK_LOCAL;
 
 /// Connects to a server and speaks with it until the connection has ended.
 pub async fn run(

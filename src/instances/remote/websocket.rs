@@ -19,8 +19,7 @@ use super::endpoint::Endpoint;
 use crate::instances::{
     answer_room::AnswerRoom,
     client_session::ClientSession,
-    ending::Ending,
-    openings::{Attempt, try_openings},
+    openings::{Attempt, Ending, try_openings},
 };
 
 /// How often the server is asked for a sign of life.

@@ -11,7 +11,7 @@ use actix_web::{
 };
 
 use super::{
-    era,
+    headers,
     refusal::Refusal,
     sessions::{HttpSession, HttpSessions},
 };
@@ -104,7 +104,7 @@ pub fn session_of(
     identity: &Arc<Identity>,
 ) -> Result<Arc<HttpSession>, Refusal> {
     let headers = request.headers();
-    era::check_legacy_version(headers)?;
+    headers::check_legacy_version(headers)?;
     let mut ids = headers.get_all(SESSION_ID);
     let reason = match (ids.next(), ids.next()) {
         (Some(id), None) => {

@@ -31,7 +31,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::{
     endpoint::{Endpoint, HttpResult, SESSION_ID, identity_of, require_capacity, socket_state},
-    era,
+    headers,
     refusal::Refusal,
     sessions::{self, not_found},
 };
@@ -74,8 +74,8 @@ fn named_id(request: &HttpRequest) -> Option<&str> {
     {
         return Some(session);
     }
-    if era::is_modern(headers) {
-        return era::task_id(headers);
+    if headers::is_modern(headers) {
+        return headers::task_id(headers);
     }
     headers.get(SESSION_ID)?.to_str().ok()
 }
@@ -107,7 +107,7 @@ pub async fn forward(
     };
     let socket = connect(to, context.timeouts.stall_timeout).await;
     let socket = socket.map_err(|error| match error.kind() {
-        io::ErrorKind::ConnectionRefused if !era::is_modern(request.headers()) => refuse(not_found()),
+        io::ErrorKind::ConnectionRefused if !headers::is_modern(request.headers()) => refuse(not_found()),
         _ => refuse(replica_unreachable()),
     })?;
 

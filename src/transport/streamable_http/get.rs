@@ -9,8 +9,7 @@ use super::{
         Endpoint, HttpResult, SESSION_ID, SSE_PATH, exposure_of, identity_of, method_not_allowed, require_capacity,
         session_of, socket_state, stream_gone,
     },
-    era,
-    negotiation::{self, Accepts},
+    headers::{self, Accepts},
     response::{Driver, ResponseWriter},
     sessions::{self, ResumeError},
     streams,
@@ -25,13 +24,13 @@ use api::mcp::{Framing, Peer};
 pub async fn handle_get(request: &HttpRequest, endpoint: &Endpoint) -> HttpResult {
     let context = require_capacity(endpoint)?;
     let headers = request.headers();
-    if !negotiation::accepts(headers)?.events() || !headers.contains_key(header::ACCEPT) {
+    if !headers::accepts(headers)?.events() || !headers.contains_key(header::ACCEPT) {
         return Err(method_not_allowed());
     }
     // Every session of later revisions has an id, so a request without one is of 2024-11-05. Some clients of that
     // transport name a later revision here; 2026-07-28 has no GET at its endpoint.
     let names_session = headers.contains_key(SESSION_ID);
-    let is_modern = era::is_modern(headers);
+    let is_modern = headers::is_modern(headers);
     if !names_session && (!is_modern || request.path() == SSE_PATH) {
         return open_http_sse(request, endpoint, context).await;
     }

@@ -8,10 +8,9 @@
 
 mod commands;
 mod endpoint;
-mod era;
 mod forwarding;
 mod get;
-mod negotiation;
+mod headers;
 mod post;
 mod refusal;
 mod replay_logs;
@@ -89,7 +88,7 @@ fn into_response(answer: HttpResult) -> HttpResponse {
 
 fn handle_delete(request: &HttpRequest, endpoint: &Endpoint) -> HttpResult {
     let headers = request.headers();
-    if era::is_modern(headers) {
+    if headers::is_modern(headers) {
         return Err(method_not_allowed());
     }
     let session = session_of(request, endpoint, &identity_of(request)?)?;

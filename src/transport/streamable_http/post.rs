@@ -17,8 +17,7 @@ use super::{
     endpoint::{
         Endpoint, HttpResult, SESSION_ID, exposure_of, identity_of, require_capacity, session_of, socket_state,
     },
-    era,
-    negotiation::{self, Accepts},
+    headers::{self, Accepts},
     refusal::Refusal,
     response::{Driver, ResponseWriter},
     sessions::{self, HttpSession, HttpSessions},
@@ -44,7 +43,7 @@ use common::telemetry;
 /// The body or the headers are refused, the caller has no such session, or the endpoint is at its limit.
 pub async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint) -> HttpResult {
     let context = require_capacity(endpoint)?;
-    negotiation::check_content_type(request.headers())?;
+    headers::check_content_type(request.headers())?;
     let identity = identity_of(request)?;
     // Held until the request is answered, because the text lives as long.
     let mut inbound = Reservation::new(&context.inbound, identity.project.id());
@@ -93,7 +92,7 @@ pub async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint:
             let answer = post.serve_request(id, method, params).await;
             answer.map_err(|refusal| refusal.for_request(Some(id)))
         }
-        Incoming::Notification { .. } if era::is_modern(request.headers()) => Ok(post.serve_modern_notification()),
+        Incoming::Notification { .. } if headers::is_modern(request.headers()) => Ok(post.serve_modern_notification()),
         Incoming::Notification { .. } | Incoming::Response { .. } => {
             post.session()?
                 .accept_frame(
@@ -142,7 +141,7 @@ impl PostRequest<'_> {
             "tools/call" => None,
             method => Some(self.wait_for_room(method).await),
         };
-        let meta = era::check_era(self.request.headers(), &method, &params)?;
+        let meta = headers::check_era(self.request.headers(), &method, &params)?;
         let is_initialize = method == "initialize";
         let receives = meta.is_none() && params.named().is_some_and(|name| tools::hands_over_messages(&name));
         let request = Incoming::Request { id, method, params };
@@ -155,10 +154,10 @@ impl PostRequest<'_> {
 
     /// Serves a stateless request (2026-07-28).
     async fn serve_modern(&self, request: Incoming<'_>, meta: RequestMeta) -> HttpResult {
-        let accepts = negotiation::accepts(self.request.headers())?;
+        let accepts = headers::accepts(self.request.headers())?;
         let listens = matches!(&request, Incoming::Request { method, .. } if method == "subscriptions/listen");
         if listens && !accepts.events() {
-            return Err(negotiation::not_acceptable());
+            return Err(headers::not_acceptable());
         }
         let form = accepts.form();
         let outbox = self.outbox(Framing::Exchange { stream: None, form });
@@ -170,7 +169,7 @@ impl PostRequest<'_> {
         peer.handle_request(self.text, request, meta);
         peer.finish_read(now());
         let exchange = self.response_writer(outbox, Driver::Stateless(Box::new(peer)), accepts);
-        exchange.respond(era::modern_status).await
+        exchange.respond(headers::modern_status).await
     }
 
     fn serve_modern_notification(&self) -> HttpResponse {
@@ -188,7 +187,7 @@ impl PostRequest<'_> {
             let error = RpcError::new(INVALID_REQUEST, "Invalid Request: already initialized");
             return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
         }
-        let accepts = negotiation::accepts(self.request.headers())?;
+        let accepts = headers::accepts(self.request.headers())?;
         let outbox = self.outbox(Framing::Events { stream: Some(0) });
         let service = Arc::clone(&self.context.service);
         let exposure = exposure_of(self.request, &self.identity)?;
@@ -205,7 +204,7 @@ impl PostRequest<'_> {
             .send_to_session(&session.session, request, false, accepts)
             .await?
             .await_first_frame();
-        let answer = exchange.respond(era::legacy_status).await;
+        let answer = exchange.respond(headers::legacy_status).await;
         session.session.wait_until_processed().await;
         if session.session.version().is_none() {
             return answer;
@@ -215,9 +214,9 @@ impl PostRequest<'_> {
 
     /// Sends a frame with requests to its session (2025-11-25 and before) and answers them here.
     async fn serve_legacy(&self, session: &Arc<HttpSession>, frame: &Incoming<'_>, receives: bool) -> HttpResult {
-        let accepts = negotiation::accepts(self.request.headers())?;
+        let accepts = headers::accepts(self.request.headers())?;
         let exchange = self.send_to_session(session, frame, receives, accepts).await?;
-        exchange.respond(era::legacy_status).await
+        exchange.respond(headers::legacy_status).await
     }
 
     async fn send_to_session(

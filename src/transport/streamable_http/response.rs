@@ -31,7 +31,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::{
     commands::{DrainRequest, SessionCommand},
     endpoint::HttpResult,
-    negotiation::Accepts,
+    headers::Accepts,
     refusal::Refusal,
     sessions::{HttpSession, HttpSessions, Resumption},
     streams::{EventStream, priming_event},
@@ -41,7 +41,7 @@ use api::{
     auth::Identity,
     mcp::{
         Outbox, Peer, ResponseForm, WriteMarks,
-        outbox::{ROOM_CHECK_INTERVAL, ResponseStart},
+        outbox::{ROOM_CHECK_INTERVAL, exchange::ResponseStart},
     },
 };
 

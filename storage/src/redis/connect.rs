@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
-    client::RedisClient,
+    client::{RedisClient, RedisThread},
     connection::{SharedConnection, config_get, pubsub_connector},
     core::RedisCore,
     error::{ConnectError, Failure},
@@ -16,7 +16,6 @@ use super::{
     reply::into_bytes,
     schema::{BROKER_ID_KEY, SCHEMA_KEY, SCHEMA_WITH_LENSES, is_known, put_broker_id, put_schema_version},
     settings::{RedisEndpoint, RedisSettings},
-    thread::RedisThread,
 };
 use crate::bridge::redis::ConnectPubSub;
 

@@ -29,7 +29,6 @@ mod send_result;
 mod settings;
 mod store;
 mod system;
-mod thread;
 mod timeline;
 
 use std::sync::Arc;

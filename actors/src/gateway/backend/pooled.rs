@@ -10,10 +10,10 @@ use crate::{
     clock::millis,
     gateway::{
         call::Link,
-        counters::StartReason,
         launch::{InstanceEvent, ReadyInstance, ServerInfo},
         life::LifeEvent,
         lists::BackendLists,
+        open_calls::StartReason,
         pool::{Pool, PoolMode, PoolOrder},
     },
     model::Sharing,

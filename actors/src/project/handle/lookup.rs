@@ -1,15 +1,22 @@
-//! Answers that another replica may know.
+//! What a name or an id of a session means, and answers that another replica may know.
 //!
 //! On a shared store, the directory and the catalog of a replica may be behind. A question that names something unknown
 //! waits until this replica knows every change that was made before it, and is then answered again. Callers see a future;
 //! they need not know about replicas.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use futures_util::{FutureExt, future::LocalBoxFuture};
+use futures_util::{
+    FutureExt,
+    future::{LocalBoxFuture, try_join_all},
+};
 
 use super::ProjectHandle;
-use crate::model::{BrokerError, ProjectId};
+use crate::{
+    directory::CONVERSATION_PREFIX,
+    model::{BrokerError, MissingSession, Owner, ProjectId, SessionId, SessionName},
+    session::Member,
+};
 
 /// An answer that is known at this replica, or will be after a wait.
 pub enum Lookup<T> {
@@ -107,6 +114,88 @@ impl<T: 'static> PendingLookup<T> {
 }
 
 impl ProjectHandle {
+    // What a name means
+
+    /// The session that an id addresses: all incarnations share one inbox.
+    pub fn session(&self, id: SessionId) -> Option<Arc<Member>> {
+        let directory = &self.0.directory;
+        directory.by_id(id).or_else(|| directory.by_id(id.durable()))
+    }
+
+    /// The session of this id, for its owner to act as it.
+    ///
+    /// # Errors
+    /// `session_not_found` for a session that does not exist or belongs to another owner; `session_taken_over` when
+    /// another caller has registered the session since this id was issued; `invalid_argument` for the id that lists show.
+    pub fn own_session(&self, id: SessionId, owner: &Owner) -> Lookup<Arc<Member>> {
+        match self.known_own_session(id, owner) {
+            Err(_) if self.is_shared() => {
+                let owner = owner.clone();
+                self.look_up(move |project| project.known_own_session(id, &owner))
+            }
+            known => Lookup::Ready(known),
+        }
+    }
+
+    fn known_own_session(&self, id: SessionId, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
+        let member = self
+            .session(id)
+            .filter(|member| member.record.owner == *owner)
+            .ok_or_else(|| MissingSession::own(&id.to_string()))?;
+        match &member.record {
+            record if record.acts_by(id) => Ok(member),
+            record if record.id == id => Err(BrokerError::listed_session_id("session_id")),
+            _ => Err(BrokerError::SessionTakenOver),
+        }
+    }
+
+    /// The session that an address means: an id, a name, an alias, `conversation:` and the id of a
+    /// conversation, or one of them and `@` with this project.
+    ///
+    /// # Errors
+    /// `session_not_found`, with similar names: every caller of this may list the sessions of the project.
+    pub fn resolve(&self, address: &str) -> Lookup<Arc<Member>> {
+        match self.known_session(address) {
+            Err(_) if self.is_shared() => {
+                let address = address.to_owned();
+                self.look_up(move |project| project.known_session(&address))
+            }
+            known => Lookup::Ready(known),
+        }
+    }
+
+    pub(super) fn known_session(&self, address: &str) -> Result<Arc<Member>, BrokerError> {
+        self.find(address).ok_or_else(|| {
+            let similar = self.0.directory.similar(self.strip_own_project(address));
+            MissingSession::other(address, similar).into()
+        })
+    }
+
+    pub(super) fn find(&self, address: &str) -> Option<Arc<Member>> {
+        let address = self.strip_own_project(address);
+        self.0
+            .directory
+            .by_address(address)
+            .or_else(|| self.session(SessionId::parse(address)?))
+    }
+
+    /// The name of an agent that is still to come, if an address can be one and no session has it here.
+    pub(super) fn unknown_name(&self, address: &str) -> Option<SessionName> {
+        let name = SessionName::parse(self.strip_own_project(address)).ok()?;
+        let is_conversation = name.as_str().starts_with(CONVERSATION_PREFIX);
+        (!is_conversation && self.find(address).is_none()).then_some(name)
+    }
+
+    /// The address without this project behind it.
+    fn strip_own_project<'a>(&self, address: &'a str) -> &'a str {
+        match address.rsplit_once('@') {
+            Some((local, project)) if project == self.0.id.as_str() => local,
+            _ => address,
+        }
+    }
+
+    // What another replica may know
+
     /// The answer of `find`. If it is an error about something unknown, another replica may know it.
     pub fn look_up<T: 'static>(&self, find: impl Fn(&Self) -> Result<T, BrokerError> + 'static) -> Lookup<T> {
         match find(self) {
@@ -137,6 +226,31 @@ impl ProjectHandle {
             }
             found => Lookup::Ready(Ok(found)),
         }
+    }
+
+    /// Whether other replicas work on the same project, so that the directory may be outdated.
+    pub fn is_shared(&self) -> bool {
+        self.0.store.is_shared()
+    }
+
+    /// Waits until this replica knows every change that any replica made before the call.
+    ///
+    /// # Errors
+    /// `unavailable` when the store cannot tell, or takes too long.
+    pub async fn wait_until_current(&self) -> Result<(), BrokerError> {
+        self.0.view.until_current().await
+    }
+
+    /// As [`Self::wait_until_current`], for this project and for those of the others to which it may send.
+    ///
+    /// # Errors
+    /// As of [`Self::wait_until_current`].
+    pub async fn wait_until_current_with(&self, others: &BTreeSet<ProjectId>) -> Result<(), BrokerError> {
+        let limits = self.limits();
+        let granted = others.iter().filter(|id| limits.record.grants.contains_key(*id));
+        let remote: Vec<_> = granted.filter_map(|id| self.other_project(id)).collect();
+        try_join_all(remote.iter().chain([self]).map(Self::wait_until_current)).await?;
+        Ok(())
     }
 
     /// Whether another replica may know what this error calls unknown.

@@ -1,6 +1,7 @@
 //! [`ProjectHandle`]: the verbs of a project that every surface calls, a file per facet. A verb that only reads takes
 //! no actor; the others send a command to the router, to a session, or to the project's actor.
 
+mod broadcasting;
 mod control;
 mod cross_project;
 mod dead_letters;
@@ -11,11 +12,10 @@ mod inbox;
 mod lenses;
 mod lookup;
 mod protocols;
-mod replication;
 mod reports;
 mod sending;
 mod sessions;
-mod speaking;
+
 mod transforming;
 
 use std::{sync::Arc, time::Duration};

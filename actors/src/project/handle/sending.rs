@@ -1,4 +1,5 @@
-//! Sending: checks and encodes messages, passes them to the router, and answers what became of them.
+//! Sending to one recipient: checks and encodes messages, has lenses transform them for a recipient of another version, passes them
+//! to the router, and answers what became of them. `broadcasting.rs` prepares those to many.
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -7,16 +8,19 @@ use tokio::sync::{oneshot, watch};
 use super::{LateAnswer, Lookup, ProjectHandle, lookup::after_wait};
 use crate::{
     clock::{fine_ns, now},
-    directory::AudienceQuery,
     model::{
-        Addressing, BrokerError, CapabilityFilter, DeliveryStatus, HOPS_MAX, Headers, MessageId, NewMessage, ProjectId,
-        RecipientStatus, SessionId, SessionName, TraceContext,
+        Addressing, BrokerError, Complement, DeliveryStatus, HOPS_MAX, Headers, MessageId, NewMessage, ProjectId,
+        RecipientStatus, SessionId, SessionName, TraceContext, TransformFailure,
     },
-    registry::{ON_WORKER_BYTES_MAX, WorkBudget, builtin},
+    registry::{LensPath, ON_WORKER_BYTES_MAX, Protocol, WorkBudget, builtin},
     router::{AcceptSpans, Recipients, Route, RouteAnswer, Submission},
     session::Member,
+    speech::{Form, FormRequest, Speech, wants_complement},
     storage::SendResult,
 };
+
+/// Lenses that an error suggests.
+const SUGGESTIONS_LEN_MAX: usize = 3;
 
 /// A message as the sender wants it, not checked yet.
 pub struct SendRequest<'a> {
@@ -106,7 +110,7 @@ impl OwnedSendRequest {
 
 impl SendRequest<'_> {
     /// Whether checking and encoding it takes milliseconds.
-    const fn is_large(&self) -> bool {
+    pub(super) const fn is_large(&self) -> bool {
         self.payload.len() > ON_WORKER_BYTES_MAX
     }
 
@@ -285,32 +289,103 @@ impl ProjectHandle {
         })))
     }
 
-    /// Checks and encodes a message for all sessions that a filter selects. Nothing is accepted yet.
+    /// The path of lenses by which a recipient of this project gets a message; None if it gets it as it is sent, or is
+    /// not known.
     ///
     /// # Errors
-    /// `forbidden` for a protocol of the broker's own messages, `protocol_not_found`, `payload_invalid`.
-    pub fn prepare_broadcast(
+    /// `incompatible_protocol` for a recipient that could not read it, `transform_failed` for one to which only a lens leads
+    /// that does not compile. `is_own` says that the sender may know what the
+    /// recipient declares.
+    pub(super) fn path_to(
         &self,
-        sender: &Arc<Member>,
-        filter: CapabilityFilter,
+        target: &Recipients,
+        recipient: &str,
+        protocol: &Protocol,
         request: &SendRequest<'_>,
-    ) -> Lookup<Submission> {
-        if !request.is_large() {
-            let result = self.try_broadcast(sender, &filter, request, Attempt::First);
-            if !matches!(&result, Err(unknown) if self.may_be_elsewhere(unknown)) {
-                return Lookup::Ready(result);
-            }
-        }
-        let sender = Arc::clone(sender);
-        let prepare = move |project: &Self, request: &SendRequest<'_>, attempt: Attempt<'_>| {
-            project.try_broadcast(&sender, &filter, request, attempt)
+        is_own: bool,
+    ) -> Result<Option<Arc<LensPath>>, BrokerError> {
+        let Recipients::One(member) = target else {
+            return Ok(None);
         };
-        self.prepare_later(request, BTreeSet::new(), prepare)
+        let record = &protocol.record;
+        let lenses = self.0.catalog.lenses(protocol.name());
+        let rule = request.headers.transform.unwrap_or_default();
+        let capabilities = &member.record.capabilities;
+        match Speech::of((&record.name, &record.version), capabilities, lenses.as_deref(), rule) {
+            Speech::AsSent => Ok(None),
+            Speech::By(plan) => Ok(Some(plan)),
+            Speech::NotCompiled(failure) if is_own => Err(BrokerError::TransformFailed(failure)),
+            Speech::Refused | Speech::NotCompiled(_) => Err(BrokerError::IncompatibleProtocol {
+                recipient: recipient.to_owned(),
+                name: record.name.to_string(),
+                version: record.version.to_string(),
+                speaks: if is_own { supported_versions(member) } else { Vec::new() },
+                suggestions: if is_own {
+                    suggestions(member, protocol)
+                } else {
+                    Vec::new()
+                },
+            }),
+        }
+    }
+
+    /// The message in the version of its recipient, by the path that was found for it.
+    ///
+    /// # Errors
+    /// `transform_failed`.
+    pub(super) fn form_of(
+        &self,
+        plan: Option<&Arc<LensPath>>,
+        target: &Recipients,
+        request: &SendRequest<'_>,
+    ) -> Result<Option<Arc<Form>>, BrokerError> {
+        let (Some(plan), Recipients::One(member)) = (plan, target) else {
+            return Ok(None);
+        };
+        let form = self.make_form(plan, wants_complement(&member.record.capabilities), request);
+        form.map(Some)
+            .map_err(|failure| BrokerError::TransformFailed(Box::new(failure)))
+    }
+
+    pub(super) fn make_form(
+        &self,
+        plan: &Arc<LensPath>,
+        wants_complement: bool,
+        request: &SendRequest<'_>,
+    ) -> Result<Arc<Form>, TransformFailure> {
+        let request_of_form = FormRequest {
+            plan,
+            protocol_name: request.protocol_name,
+            payload: request.payload,
+            rule: request.headers.transform.unwrap_or_default(),
+            complement: request.headers.complement.as_ref().map(Complement::as_str),
+            wants_complement,
+        };
+        Form::make(&self.0.catalog, &request_of_form, &request.work)
+    }
+
+    /// Turns the refusal of a message with an idempotency key into an answer of the router: it may repeat one that its
+    /// recipient could read then, and gets the first answer.
+    pub(super) fn unless_repeat<T>(
+        &self,
+        result: Result<Option<T>, BrokerError>,
+        target: &mut Recipients,
+        request: &SendRequest<'_>,
+        attempt: Attempt<'_>,
+    ) -> Result<Option<T>, BrokerError> {
+        let may_be_elsewhere = self.is_shared() && matches!(attempt, Attempt::First);
+        result.or_else(|refusal| {
+            if request.headers.idempotency_key.is_none() || may_be_elsewhere {
+                return Err(refusal);
+            }
+            *target = Recipients::Missing(Box::new(refusal));
+            Ok(None)
+        })
     }
 
     /// Prepares a message that is large, or names something that another replica may know. The first takes a thread other than
     /// the workers; the second waits until this replica is current, and is prepared again.
-    fn prepare_later<T: Send + 'static>(
+    pub(super) fn prepare_later<T: Send + 'static>(
         &self,
         request: &SendRequest<'_>,
         others: BTreeSet<ProjectId>,
@@ -334,30 +409,6 @@ impl ProjectHandle {
             let current = project.wait_until_current_with(&others).await;
             prepare.run(Some(current)).await
         })
-    }
-
-    fn try_broadcast(
-        &self,
-        sender: &Member,
-        filter: &CapabilityFilter,
-        request: &SendRequest<'_>,
-        attempt: Attempt<'_>,
-    ) -> Result<Submission, BrokerError> {
-        builtin::check_send(request.protocol_name)?;
-        let protocol = self.protocol(request.protocol_name, request.protocol_version)?;
-        let mut audience = AudienceQuery {
-            sender: sender.record.id,
-            filter: filter.clone(),
-            protocol: protocol.record.name.clone(),
-            version: protocol.record.version.clone(),
-            by_lenses: self.by_lenses(request),
-        };
-        let paths = self.paths_of(&audience, request, attempt)?;
-        protocol.schema.validate_within(&request.work, request.payload)?;
-        let forms = self.forms_of(&paths, &mut audience, request, attempt)?;
-        let mut submission = self.submission(sender, Recipients::Many(Box::new(audience)), request);
-        submission.forms = forms;
-        Ok(submission)
     }
 
     /// Checks a payload of so many bytes: on the caller's thread, or off the workers if it is large.
@@ -486,4 +537,25 @@ fn with_hops<'a>(headers: &'a Headers, sender: &Member) -> Cow<'a, Headers> {
         hops: Some(hops),
         ..headers.clone()
     })
+}
+
+fn supported_versions(member: &Member) -> Vec<String> {
+    let protocols = &member.record.capabilities.supported_protocols;
+    protocols
+        .iter()
+        .flat_map(|(name, versions)| versions.iter().map(move |version| format!("{name} {version}")))
+        .collect()
+}
+
+/// The lenses that would let the recipient read the message.
+fn suggestions(member: &Member, protocol: &Protocol) -> Vec<String> {
+    let (name, version) = (&protocol.record.name, &protocol.record.version);
+    let declared = member.record.capabilities.supported_protocols.get(name);
+    let newest = declared.into_iter().flatten().rev().take(SUGGESTIONS_LEN_MAX);
+    newest
+        .map(|own| {
+            let (low, high) = if own < version { (own, version) } else { (version, own) };
+            format!("register a lens of {name} from {low} to {high}")
+        })
+        .collect()
 }

@@ -1,16 +1,14 @@
-//! Sessions: register, find, list, connect.
+//! Sessions: register, list, connect.
 
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, join_all};
 
-use super::{Lookup, Page, ProjectHandle};
+use super::{Page, ProjectHandle};
 use crate::{
     clock::now,
-    directory::{CONVERSATION_PREFIX, SessionOrder, SessionQuery, SortedPage, SortedPlace},
-    model::{
-        BrokerError, ConnectionId, MissingSession, Owner, PresenceTimeouts, SessionId, SessionName, SessionStatus,
-    },
+    directory::{SessionOrder, SessionQuery, SortedPage, SortedPlace},
+    model::{BrokerError, ConnectionId, Owner, PresenceTimeouts, SessionId, SessionName, SessionStatus},
     project::{
         messages::{ForgetSession, Register},
         registration::{Registered, Registration},
@@ -41,84 +39,6 @@ impl ProjectHandle {
             ..Registration::default()
         };
         self.register(registration).await.map(|_| ())
-    }
-
-    /// The session that an id addresses: all incarnations share one inbox.
-    pub fn session(&self, id: SessionId) -> Option<Arc<Member>> {
-        let directory = &self.0.directory;
-        directory.by_id(id).or_else(|| directory.by_id(id.durable()))
-    }
-
-    /// The session of this id, for its owner to act as it.
-    ///
-    /// # Errors
-    /// `session_not_found` for a session that does not exist or belongs to another owner; `session_taken_over` when
-    /// another caller has registered the session since this id was issued; `invalid_argument` for the id that lists show.
-    pub fn own_session(&self, id: SessionId, owner: &Owner) -> Lookup<Arc<Member>> {
-        match self.known_own_session(id, owner) {
-            Err(_) if self.is_shared() => {
-                let owner = owner.clone();
-                self.look_up(move |project| project.known_own_session(id, &owner))
-            }
-            known => Lookup::Ready(known),
-        }
-    }
-
-    fn known_own_session(&self, id: SessionId, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
-        let member = self
-            .session(id)
-            .filter(|member| member.record.owner == *owner)
-            .ok_or_else(|| MissingSession::own(&id.to_string()))?;
-        match &member.record {
-            record if record.acts_by(id) => Ok(member),
-            record if record.id == id => Err(BrokerError::listed_session_id("session_id")),
-            _ => Err(BrokerError::SessionTakenOver),
-        }
-    }
-
-    /// The session that an address means: an id, a name, an alias, `conversation:` and the id of a
-    /// conversation, or one of them and `@` with this project.
-    ///
-    /// # Errors
-    /// `session_not_found`, with similar names: every caller of this may list the sessions of the project.
-    pub fn resolve(&self, address: &str) -> Lookup<Arc<Member>> {
-        match self.known_session(address) {
-            Err(_) if self.is_shared() => {
-                let address = address.to_owned();
-                self.look_up(move |project| project.known_session(&address))
-            }
-            known => Lookup::Ready(known),
-        }
-    }
-
-    pub(super) fn known_session(&self, address: &str) -> Result<Arc<Member>, BrokerError> {
-        self.find(address).ok_or_else(|| {
-            let similar = self.0.directory.similar(self.strip_own_project(address));
-            MissingSession::other(address, similar).into()
-        })
-    }
-
-    pub(super) fn find(&self, address: &str) -> Option<Arc<Member>> {
-        let address = self.strip_own_project(address);
-        self.0
-            .directory
-            .by_address(address)
-            .or_else(|| self.session(SessionId::parse(address)?))
-    }
-
-    /// The name of an agent that is still to come, if an address can be one and no session has it here.
-    pub(super) fn unknown_name(&self, address: &str) -> Option<SessionName> {
-        let name = SessionName::parse(self.strip_own_project(address)).ok()?;
-        let is_conversation = name.as_str().starts_with(CONVERSATION_PREFIX);
-        (!is_conversation && self.find(address).is_none()).then_some(name)
-    }
-
-    /// The address without this project behind it.
-    fn strip_own_project<'a>(&self, address: &'a str) -> &'a str {
-        match address.rsplit_once('@') {
-            Some((local, project)) if project == self.0.id.as_str() => local,
-            _ => address,
-        }
     }
 
     /// The presence status of a session, now.

@@ -3,7 +3,7 @@
 use actix::{ActorFutureExt, AsyncContext, Context, fut::wrap_future};
 use tokio::sync::oneshot;
 
-use super::{RETRY_DELAY, Session, leased::LeaseTime};
+use super::{LeaseTime, RETRY_DELAY, Session};
 use crate::{
     clock::now,
     metrics::StoreOperation,

@@ -4,11 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use actix::{AsyncContext, Context, Handler};
 
-use super::{
-    Session,
-    caller::{Caller, ForCall, Waiter},
-    leased::Reader,
-};
+use super::{Caller, ForCall, Reader, Session, Waiter};
 use crate::{
     clock::now,
     metrics::StoreOperation,

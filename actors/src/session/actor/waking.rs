@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::{AsyncContext, Context, Handler};
 
-use super::{Session, wake_timer::WakeTimer};
+use super::{Session, WakeTimer};
 use crate::{
     clock::{now, timer_delay},
     metrics::{Labelled as _, METRICS, StoreOperation, WakeWay},

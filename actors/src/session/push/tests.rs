@@ -365,3 +365,163 @@ fn a_gap_is_checked_once_per_timer() {
     assert!(push.is_gap_left());
     assert!(push.must_schedule_gap_check(), "the timer went off");
 }
+
+// The order of the leases
+
+#[test]
+fn leases_are_kept_until_the_store_has_said_which_number_is_next() {
+    let mut sequence = LeaseSequence::<i32>::default();
+    assert_eq!(sequence.insert(5..6, vec![5]), [0; 0]);
+    assert_eq!(sequence.insert(3..5, vec![3, 4]), [0; 0]);
+    let (first, second) = (sequence.begin_sync(), sequence.begin_sync());
+    assert_eq!(sequence.finish_sync(first, 3, vec![]), None, "a later sync was begun");
+    assert_eq!(
+        sequence.finish_sync(second, 5, vec![]),
+        Some(vec![5]),
+        "leases before the next number are over"
+    );
+    assert_eq!(sequence.insert(3..5, vec![3, 4]), [0; 0]);
+    assert_eq!(sequence.insert(6..8, vec![6, 7]), [6, 7]);
+    assert_eq!(sequence.insert(6..8, vec![6, 7]), [0; 0], "a repeat");
+    assert!(!sequence.has_gap());
+}
+
+#[test]
+fn a_sync_closes_the_gap_of_a_lost_lease() {
+    let mut sequence = LeaseSequence::<i32>::default();
+    let sync = sequence.begin_sync();
+    sequence.finish_sync(sync, 0, vec![]);
+    assert_eq!(sequence.insert(2..3, vec![2]), [0; 0]);
+    assert!(sequence.has_gap());
+    let sync = sequence.begin_sync();
+    assert_eq!(
+        sequence.insert(0..1, vec![0]),
+        [0; 0],
+        "late, and in the answer to the sync"
+    );
+    assert_eq!(sequence.insert(3..4, vec![3]), [0; 0], "leased since");
+    assert_eq!(sequence.finish_sync(sync, 3, vec![0, 1, 2]), Some(vec![0, 1, 2, 3]));
+    assert_eq!(sequence.next_number(), 4);
+    // A store that has lost its count starts again from a lower number.
+    let sync = sequence.begin_sync();
+    assert_eq!(sequence.finish_sync(sync, 1, vec![0]), Some(vec![0]));
+    assert_eq!(sequence.insert(1..2, vec![1]), [1]);
+}
+
+#[test]
+fn a_group_lease_comes_before_the_lease_of_its_number() {
+    let mut sequence = LeaseSequence::default();
+    assert_eq!(sequence.insert_group_lease(3, vec!["kept during the sync"]), [""; 0]);
+    let sync = sequence.begin_sync();
+    let first = "kept during the sync";
+    assert_eq!(sequence.finish_sync(sync, 3, vec![]), Some(vec![first]));
+    assert_eq!(sequence.insert_group_lease(3, vec!["at once"]), ["at once"]);
+    assert_eq!(sequence.insert_group_lease(5, vec!["after two"]), [""; 0]);
+    assert!(sequence.has_gap(), "a lease before it may be lost");
+    assert_eq!(sequence.insert(5..6, vec!["fifth"]), [""; 0]);
+    assert_eq!(sequence.insert(4..5, vec!["fourth"]), [""; 0]);
+    assert_eq!(
+        sequence.insert(3..4, vec!["third"]),
+        ["third", "fourth", "after two", "fifth"]
+    );
+    assert_eq!(
+        sequence.insert_group_lease(4, vec!["arrived under its own number"]),
+        [""; 0]
+    );
+    // What comes before the number that the store has named is over.
+    assert_eq!(sequence.insert_group_lease(7, vec!["over"]), [""; 0]);
+    assert_eq!(sequence.insert_group_lease(9, vec!["to come"]), [""; 0]);
+    let sync = sequence.begin_sync();
+    assert_eq!(
+        sequence.finish_sync(sync, 9, vec!["known"]),
+        Some(vec!["known", "to come"])
+    );
+}
+
+proptest! {
+    /// Leases arrive in two ways, each of which keeps its order. A group lease arrives in the first way, and once more
+    /// as a lease of its own before anything arrives in the second.
+    #[test]
+    fn leases_that_arrive_in_two_ways_are_returned_in_the_order_in_which_they_were_made(
+        leases in vec((0..4_u64, any::<bool>()), 1..40),
+        turns in vec(any::<bool>(), 40),
+    ) {
+        let (mut sequence, mut returned) = (LeaseSequence::default(), Vec::new());
+        let sync = sequence.begin_sync();
+        sequence.finish_sync(sync, 0, vec![]);
+        let (mut ways, mut end, mut groups) = ([Vec::new(), Vec::new()], 0, Vec::new());
+        for (at, (len, way)) in leases.iter().enumerate() {
+            let way = usize::from(*way && *len > 0);
+            if *len == 0 {
+                groups.push(at);
+            }
+            if way == 1 {
+                for at in groups.drain(..) {
+                    ways[0].push((at, end..end + 1));
+                    end += 1;
+                }
+            }
+            ways[way].push((at, end..end + len));
+            end += len;
+        }
+        let mut ways = ways.map(Vec::into_iter);
+        let count = leases.len();
+        for turn in turns.into_iter().chain(std::iter::repeat_n(true, count)).chain(std::iter::repeat_n(false, count)) {
+            if let Some((at, numbers)) = ways[usize::from(turn)].next() {
+                returned.extend(if numbers.is_empty() {
+                    sequence.insert_group_lease(numbers.start, vec![at])
+                } else {
+                    sequence.insert(numbers, vec![at])
+                });
+            }
+        }
+        let mut seen = HashSet::new();
+        returned.retain(|at| seen.insert(*at));
+        prop_assert_eq!(returned, (0..count).collect::<Vec<_>>());
+        prop_assert!(!sequence.has_gap());
+    }
+
+    /// Leases overtake each other, and some are lost until the next sync.
+    #[test]
+    fn every_lease_is_returned_once_and_in_order_although_some_overtake_others_or_are_lost(
+        lens in vec((1..4_u64, prop::bool::weighted(0.9)), 1..20),
+        shuffle in vec(any::<Index>(), 20),
+        sync_at in 0..20_usize,
+    ) {
+        let mut sequence = LeaseSequence::default();
+        let mut returned = Vec::new();
+        let sync = sequence.begin_sync();
+        returned.extend(sequence.finish_sync(sync, 7, vec![]).unwrap());
+        let mut end = 7;
+        let mut on_the_way = Vec::new();
+        for (at, (len, is_received)) in lens.into_iter().enumerate() {
+            on_the_way.push((end..end + len, is_received));
+            end += len;
+            if shuffle[at].index(2) == 0 {
+                let (numbers, is_received) = on_the_way.remove(shuffle[at].index(on_the_way.len()));
+                if is_received {
+                    returned.extend(sequence.insert(numbers.clone(), numbers.collect()));
+                }
+            }
+            if at == sync_at {
+                // The store answers as of this moment; the answer arrives after all that is on its way.
+                let (sync, known) = (sequence.begin_sync(), (sequence.next_number()..end).collect());
+                for (numbers, is_received) in on_the_way.drain(..) {
+                    if is_received {
+                        returned.extend(sequence.insert(numbers.clone(), numbers.collect()));
+                    }
+                }
+                returned.extend(sequence.finish_sync(sync, end, known).unwrap());
+            }
+        }
+        for (numbers, is_received) in on_the_way {
+            if is_received {
+                returned.extend(sequence.insert(numbers.clone(), numbers.collect()));
+            }
+        }
+        let (sync, known) = (sequence.begin_sync(), (sequence.next_number()..end).collect());
+        returned.extend(sequence.finish_sync(sync, end, known).unwrap());
+        prop_assert_eq!(returned, (7..end).collect::<Vec<_>>());
+        prop_assert!(!sequence.has_gap());
+    }
+}

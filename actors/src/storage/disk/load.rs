@@ -21,7 +21,7 @@ use crate::{
         StoreError, Table,
         state::{
             account::StoreLimits,
-            entry::ReceiptKey,
+            journal::ReceiptKey,
             project::ProjectState,
             questions::StoredQuestion,
             restore::{StoredEntry, StoredProject},

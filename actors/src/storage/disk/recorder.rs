@@ -11,10 +11,7 @@ use crate::{
     model::{Message, MessageId, id_map::IdMap},
     storage::{
         Table,
-        state::{
-            entry::InboxEntry,
-            journal::{Change, DeskChange, Journal},
-        },
+        state::journal::{Change, DeskChange, InboxEntry, Journal},
     },
 };
 

@@ -22,9 +22,8 @@ use crate::{
         LastSign, Table,
         events::{BlockHeader, HEADER_BYTES},
         state::{
-            entry::{KeyUse, ReceiptKey, ReportProgress},
             event_log::StoredPart,
-            journal::WrittenEvents,
+            journal::{KeyUse, ReceiptKey, ReportProgress, WrittenEvents},
         },
     },
 };

@@ -11,6 +11,7 @@ use tracing::{
 
 use super::*;
 use crate::{
+    clock::Now,
     model::{
         Addressing, AuditOutcome, Budget, BudgetFull, DeliveryStatus, Headers, MessageId, MessageIds, NewMessage,
         RecipientStatus, SessionId, SessionRecord,

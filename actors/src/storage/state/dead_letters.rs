@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     account::{Account, Tally},
-    entry::ReportProgress,
-    journal::{Change, Journal},
+    journal::{Change, Journal, ReportProgress},
 };
 use crate::{
     model::{DeadLetter, Message, MessageId, ProjectId, SessionId},

@@ -6,11 +6,9 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    entry::{InboxEntry, KeyUse, NO_DEADLINE, ReceiptKey},
-    expiries::Expiry,
     inbox::{Disposition, Inbox, Selection},
-    journal::{Change, Journal},
-    project::{Ledger, ProjectState, StoredSession},
+    journal::{Change, InboxEntry, Journal, KeyUse, NO_DEADLINE, ReceiptKey},
+    project::{Expiry, Ledger, ProjectState, StoredSession},
 };
 use crate::{
     clock::Now,

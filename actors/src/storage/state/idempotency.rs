@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{
-    entry::{Key, KeyUse},
-    journal::{Change, Journal},
-};
+use super::journal::{Change, Journal, Key, KeyUse};
 use crate::{
     clock::{Now, millis},
     model::{ProjectId, SessionId},

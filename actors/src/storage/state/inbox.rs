@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::entry::{InboxEntry, ReceiptKey};
+use super::journal::{InboxEntry, ReceiptKey};
 use crate::{
     model::{Budget, BudgetFull, DeadLetterReason, Message, MessageId, Priority, id_map::IdMap},
     storage::{inboxes::Depth, retention::envelope_bytes},

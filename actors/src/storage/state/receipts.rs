@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use super::{
     chunked_queue::ChunkedQueue,
-    entry::ReceiptKey,
-    journal::{Change, Journal},
+    journal::{Change, Journal, ReceiptKey},
 };
 use crate::model::{
     DeliveryStatus, MessageId, Outcome, RecipientStatus, SessionId, Transformed,

@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use super::{
     account::StoreLimits,
-    entry::{Key, KeyUse, NO_DEADLINE, ReceiptKey, ReportProgress},
     event_log::StoredEvents,
-    expiries::Expiry,
     inbox::Inbox,
-    journal::Journal,
-    project::{Ledger, ProjectState, StoredSession},
+    journal::{Journal, Key, KeyUse, NO_DEADLINE, ReceiptKey, ReportProgress},
+    project::{Expiry, Ledger, ProjectState, StoredSession},
     questions::StoredQuestion,
     records::Records,
     yaps::StoredYaps,

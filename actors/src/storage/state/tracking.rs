@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    entry::InboxEntry,
-    journal::{Change, Journal},
+    journal::{Change, InboxEntry, Journal},
     project::{Ledger, ProjectState},
 };
 use crate::{

@@ -10,11 +10,16 @@ use serde_json::{Value, json};
 
 use crate::mcp::{
     backend_instructions,
+    client::Exposure,
     context::PeerContext,
-    handshake::{discover_result, initialize_result, with_changing_lists, with_name},
+    handshake::{
+        ALREADY_INITIALIZED, Introduction, discover_result, initialize_result, with_changing_lists, with_name,
+    },
     list_changes::List,
+    rpc::{INVALID_REQUEST, Params, RpcError},
     subscriptions::Notifier,
     tasks,
+    version::Initialized,
 };
 use common::json::frame::{self, NO_PARAMS};
 
@@ -31,8 +36,27 @@ pub fn discover(context: &PeerContext) -> Value {
     }
 }
 
-/// The result of `initialize`. From then on the client gets notifications of changed lists.
-pub fn initialize(context: &Rc<PeerContext>, version: &str) -> Value {
+/// Serves `initialize`: notes what the client agrees to. From then on it gets notifications of changed lists.
+///
+/// # Errors
+/// Those of the params, and for a client that is initialized.
+pub fn initialize(context: &Rc<PeerContext>, params: &Params<'_>) -> Result<Value, RpcError> {
+    if context.legacy.is_initialized() {
+        return Err(RpcError::new(INVALID_REQUEST, ALREADY_INITIALIZED));
+    }
+    let Introduction {
+        version,
+        push,
+        capabilities,
+        client,
+    } = Introduction::parse(params, context.exposure == Exposure::Backends)?;
+    context.set_client(client);
+    context.legacy.initialize(Initialized {
+        version,
+        push,
+        capabilities: Value::Object(capabilities).to_string().into(),
+    });
+    context.apply_subscriptions();
     if let Some(gateway) = context.project.gateway()
         && context.exposure.has_backends()
         && context.identity.check_scope(Scope::Member).is_ok()
@@ -41,7 +65,7 @@ pub fn initialize(context: &Rc<PeerContext>, version: &str) -> Value {
             .list_notifier
             .replace(Some(notify_of_lists(context, gateway.shared())));
     }
-    introduced(context, initialize_result(version))
+    Ok(introduced(context, initialize_result(version)))
 }
 
 fn introduced(context: &PeerContext, mut result: Value) -> Value {

@@ -2,10 +2,7 @@
 //! counted, its era is found, a backend may have what it names, and then its method or tool runs.
 
 mod backend_updates;
-mod handshake;
-mod implicit_session;
 mod introduction;
-mod methods;
 mod read_resource;
 mod shared_lists;
 mod subscribe;
@@ -19,26 +16,88 @@ use actors::{
     model::{Scope, SessionName},
     project::Lookup,
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-#[cfg(feature = "conformance-fixtures")]
-use super::fixtures;
 use super::{
-    binding::PeerKind,
     call_trace::{CallTrace, RequestNames},
+    client::PeerKind,
     completions,
     context::PeerContext,
     forwarding,
-    handshake::{check_is_object, check_params},
+    logging::Level,
     peer_queue::PeerQueue,
     prompts,
     reply::{ReplyTo, with_era_members},
     rpc::{self, INVALID_PARAMS, Incoming, Malformed, Params, RpcError},
-    tools,
+    tasks, tools,
     version::{Era, RequestMeta},
 };
 use common::json::scan::{self, ScanError};
-use methods::Method;
+
+#[cfg(feature = "conformance-fixtures")]
+use super::fixtures;
+
+/// Declares the methods by name. Others are refused.
+macro_rules! methods {
+    ($($method:ident = $name:literal,)*) => {
+        /// A method of MCP that the broker serves.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Method {
+            $($method,)*
+        }
+
+        impl Method {
+            #[cfg(test)]
+            const NAMES: &[&str] = &[$($name,)*];
+
+            /// The name of the method.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$method => $name,)*
+                }
+            }
+
+            /// The method of this name.
+            pub fn parse(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$method),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+impl Method {
+    /// Whether a client that sees only one backend may call it. What the backend answers itself is not asked here.
+    pub const fn is_served_for_backends(self) -> bool {
+        !matches!(self, Self::ReadResource | Self::GetPrompt | Self::Complete)
+    }
+}
+
+methods! {
+    Ping = "ping",
+    Initialize = "initialize",
+    SetLogLevel = "logging/setLevel",
+    Discover = "server/discover",
+    ListTools = "tools/list",
+    CallTool = "tools/call",
+    ListResources = "resources/list",
+    ListResourceTemplates = "resources/templates/list",
+    ReadResource = "resources/read",
+    Subscribe = "resources/subscribe",
+    Unsubscribe = "resources/unsubscribe",
+    ListPrompts = "prompts/list",
+    GetPrompt = "prompts/get",
+    Complete = "completion/complete",
+    GetTask = "tasks/get",
+    UpdateTask = "tasks/update",
+    CancelTask = "tasks/cancel",
+    Listen = "subscriptions/listen",
+    Cancelled = "notifications/cancelled",
+    Acknowledged = "notifications/dev.mcp-broker/ack",
+}
 
 /// Serves one request: the parts of the frame `text`, and its `_meta` if the transport has parsed it. Returns false if it
 /// was not JSON.
@@ -82,8 +141,8 @@ fn serve(
     // Counted before all checks, because a refused request costs the broker as much.
     let taken = context.limits.take_request(to.route.is_batch(), text.len());
     to.route.check_room()?;
-    check_is_object(params)?;
-    let Some(era) = handshake::resolve_era(context, to, method, params, meta)? else {
+    params.check_is_object()?;
+    let Some(era) = resolve_era(context, to, method, params, meta)? else {
         return Err(RpcError::new(
             INVALID_PARAMS,
             "neither initialized (2025-11-25 and before) nor a request with the _meta of 2026-07-28",
@@ -103,7 +162,7 @@ fn serve(
     if known == Some(Method::CallTool) {
         return tool_calls::call_tool(context, to, params, &era, text);
     }
-    check_params(method, params)?;
+    params.check(method)?;
     #[cfg(feature = "conformance-fixtures")]
     if method == "prompts/get"
         && let Some(prompt) = fixtures::prompts::find(params)
@@ -114,6 +173,32 @@ fn serve(
         Some(known) => serve_method(context, to, known, method, params, &era),
         None => Err(RpcError::method_not_found(method)),
     }
+}
+
+/// The era of a request; `None` if it belongs to neither. Notes in `to` what the request says of its answer: progress token,
+/// log level, tasks.
+fn resolve_era(
+    context: &PeerContext,
+    to: &mut ReplyTo,
+    method: &str,
+    params: &Params<'_>,
+    meta: Option<Box<RequestMeta>>,
+) -> Result<Option<Era>, RpcError> {
+    to.log_level = context.legacy.log_level();
+    let meta = match meta {
+        Some(meta) => *meta,
+        None => RequestMeta::parse(params)?,
+    };
+    to.progress = meta.progress_token();
+    if meta.is_modern() {
+        to.modern = true;
+        to.log_level = meta.log_level()?;
+        let era = meta.into_era()?;
+        to.takes_tasks = era.declares_extension(tasks::EXTENSION);
+        return Ok(Some(era));
+    }
+    let is_legacy = context.legacy.serves_requests() || matches!(method, "initialize" | "ping");
+    Ok(is_legacy.then_some(Era::Legacy))
 }
 
 fn serve_method(
@@ -129,8 +214,8 @@ fn serve_method(
     }
     let result = match (known, era) {
         (Method::Ping, Era::Legacy) => json!({}),
-        (Method::Initialize, Era::Legacy) => handshake::initialize(context, params)?,
-        (Method::SetLogLevel, Era::Legacy) => handshake::set_log_level(context, params)?,
+        (Method::Initialize, Era::Legacy) => introduction::initialize(context, params)?,
+        (Method::SetLogLevel, Era::Legacy) => set_log_level(context, params)?,
         (Method::Discover, Era::Modern { .. }) => introduction::discover(context),
         (Method::ListTools | Method::ListResources | Method::ListResourceTemplates | Method::ListPrompts, _) => {
             return list(context, to, method, params);
@@ -172,17 +257,28 @@ fn respond(context: &PeerContext, to: &ReplyTo, result: Value) {
     to.result(&context.outbox, with_era_members(result, to.modern));
 }
 
+/// `logging/setLevel`.
+fn set_log_level(context: &PeerContext, params: &Params<'_>) -> Result<Value, RpcError> {
+    #[derive(Deserialize)]
+    struct SetLevel {
+        level: Level,
+    }
+    let SetLevel { level } = params.parse()?;
+    context.legacy.set_log_level(level);
+    Ok(json!({}))
+}
+
 /// Serves one notification. Notifications have no answer.
-pub(super) fn handle_notification(batch: &mut PeerQueue, method: &str, params: &Params<'_>) {
-    batch.context.limits.take_notification();
+pub(super) fn handle_notification(queue: &mut PeerQueue, method: &str, params: &Params<'_>) {
+    queue.context.limits.take_notification();
     match Method::parse(method) {
-        Some(Method::Cancelled) => cancelled(batch, params.text),
-        Some(Method::Acknowledged) => acknowledged(&batch.context, params.text),
+        Some(Method::Cancelled) => cancelled(queue, params.text),
+        Some(Method::Acknowledged) => acknowledged(&queue.context, params.text),
         _ => {}
     }
 }
 
-fn cancelled(batch: &mut PeerQueue, params: Option<&str>) {
+fn cancelled(queue: &mut PeerQueue, params: Option<&str>) {
     let mut id = None;
     let Some(params) = params else { return };
     let scanned = scan::members::<ScanError>(params, |key, value| {
@@ -192,7 +288,7 @@ fn cancelled(batch: &mut PeerQueue, params: Option<&str>) {
         Ok(())
     });
     let (Ok(()), Some(id)) = (scanned, id) else { return };
-    let context = &batch.context;
+    let context = &queue.context;
     // First, so that a receive of a later frame finds the messages in the inbox.
     context.calls.release_receive(id);
     context.calls.cancel(id);
@@ -200,7 +296,7 @@ fn cancelled(batch: &mut PeerQueue, params: Option<&str>) {
     if ended {
         context.apply_subscriptions();
     }
-    batch.withdraw(id);
+    queue.withdraw(id);
 }
 
 fn acknowledged(context: &PeerContext, params: Option<&str>) {
@@ -236,5 +332,21 @@ pub(super) fn receives_messages(parsed: &Result<Incoming<'_>, Malformed<'_>>) ->
         Ok(Incoming::Request { params, .. }) => params.named().is_some_and(|name| tools::receives_messages(&name)),
         Ok(Incoming::Batch(frames)) => frames.iter().any(|frame| receives_messages(&rpc::parse(frame))),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_request_of_every_method_is_measured() {
+        let measured = include_str!("../../../../tests/contract/limits/worst_calls.rs");
+        for name in Method::NAMES {
+            assert!(
+                measured.contains(&format!("\"{name}\",")),
+                "tests/contract/limits/worst_calls.rs has no request of {name}: add the most expensive one"
+            );
+        }
     }
 }

@@ -14,14 +14,11 @@ use tokio::sync::watch;
 
 use super::{
     backend_updates,
-    implicit_session::ensure_session,
     introduction::revision_of,
     read_resource::{UriParams, no_resource},
 };
-#[cfg(feature = "conformance-fixtures")]
-use crate::mcp::fixtures;
 use crate::mcp::{
-    binding::PeerKind,
+    client::PeerKind,
     context::PeerContext,
     forwarding,
     list_changes::{List, notification_for, serves_fixtures},
@@ -37,6 +34,9 @@ use common::json::{
     JsonObject,
     frame::{JsonText, notification},
 };
+
+#[cfg(feature = "conformance-fixtures")]
+use crate::mcp::fixtures;
 
 /// Listens that one connection may have open.
 const LISTENS_LEN_MAX: usize = 64;
@@ -103,7 +103,7 @@ pub(super) fn subscribe(context: &Rc<PeerContext>, to: &ReplyTo, params: &Params
     check_listener(context)?;
     let (uri, shared, again) = (uri.into_owned(), Rc::clone(context), to.clone());
     context.run_in_order(to, uri.len(), async move {
-        ensure_session(&shared).await;
+        shared.ensure_session().await;
         add_legacy(&shared, &again, uri);
     });
     Ok(())
@@ -230,7 +230,7 @@ impl ListenRequest {
         let inbox = uris.find(|uri| is_own_inbox(context, uri)).cloned();
         if inbox.is_some() {
             check_listener(context)?;
-            ensure_session(context).await;
+            context.ensure_session().await;
         }
         self.open(context, to, inbox);
         Ok(())

@@ -18,26 +18,27 @@ use futures_util::{
     future::{BoxFuture, Either, LocalBoxFuture, join, select},
 };
 
-use super::implicit_session::{needs_session, register_session};
-use crate::auth::AuditedAction;
-use crate::mcp::{
-    answer_reservation::AnswerReservation,
-    binding::PeerKind,
-    calls::ShutdownBehaviour,
-    context::PeerContext,
-    pending_receive::HandedOver,
-    reply::{ReplyTo, ToolResult},
-    rpc::{self, INTERNAL_ERROR, Incoming, Params, RpcError, check_refused, shortened},
-    tools::{self, Called, PendingCall, Tool, ToolCaller},
-    version::{ClientInfo, Era},
+use crate::{
+    auth::AuditedAction,
+    mcp::{
+        calls::ShutdownBehaviour,
+        client::PeerKind,
+        context::PeerContext,
+        pending_receive::HandedOver,
+        reply::{ReplyTo, ToolResult},
+        rpc::{self, INTERNAL_ERROR, Incoming, Params, RpcError, check_refused, shortened},
+        tools::{self, Called, PendingCall, Tool, ToolCaller, tool::AnswerReservation},
+        version::{ClientInfo, Era},
+    },
+    verbs::{arguments::Arguments, backends},
 };
+use common::json::scan::ScanError;
+
 #[cfg(feature = "conformance-fixtures")]
 use crate::mcp::{
     fixtures,
     interactive::{InteractiveCall, InteractiveFn},
 };
-use crate::verbs::{arguments::Arguments, backends};
-use common::json::scan::ScanError;
 
 /// What a call waits for before its tool runs. An error answers the call.
 type Wait = LocalBoxFuture<'static, Result<(), BrokerError>>;
@@ -189,8 +190,10 @@ fn begin<'a>(
         Err(_) if registers => None,
         session_id => session_id?,
     };
-    if tool.acts_as_session && session_id.is_none() && needs_session(context) {
-        return Ok(Some(register_session(Rc::clone(context)).map(Ok).boxed_local()));
+    if tool.acts_as_session && session_id.is_none() && context.needs_session() {
+        let context = Rc::clone(context);
+        let registered = async move { context.register_unnamed_session().await };
+        return Ok(Some(registered.map(Ok).boxed_local()));
     }
     if context.outbox.is_taken_over() && !(context.kind == PeerKind::HttpSession && registers) {
         return Err(BrokerError::SessionTakenOver);

@@ -30,7 +30,6 @@ use crate::mcp::{
     reply::ReplyTo,
     request_state::{RequestFingerprint, invalid_state},
     rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError},
-    version::Era,
 };
 use common::json::{frame, scan};
 
@@ -41,19 +40,6 @@ const STATE_BYTES_MAX: usize = 64 * 1024;
 /// The members of a signed state: that of a backend, or the id of a parked call.
 const BACKEND_STATE: &str = "state";
 const PARKED_ID: &str = "parked";
-
-/// The kinds of input that the broker passes on, of those that the caller of a request declares.
-pub fn carried_capabilities(context: &PeerContext, era: &Era) -> Map<String, Value> {
-    let declared = match era {
-        Era::Legacy => context.legacy.capabilities(),
-        Era::Modern { capabilities } => capabilities.clone(),
-    };
-    let carried = ["elicitation", "sampling", "roots"];
-    declared
-        .into_iter()
-        .filter(|(name, _)| carried.contains(&name.as_str()))
-        .collect()
-}
 
 /// Asks a legacy caller, in the place where its answer will go.
 ///

@@ -1,7 +1,5 @@
 //! Runs a call of a backend to its answer: sends the request, passes progress on, and answers the caller once.
 
-mod opening;
-
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use actors::{
@@ -19,9 +17,8 @@ use tokio::{
 };
 
 use super::{
-    addresses,
     asking::{InputRequired, ROUNDS_MAX, States, ask_legacy_caller, forget_later, missing_capability},
-    deadlines::Deadlines,
+    caller::note_addresses,
     question::{
         QUESTIONS_MAX, TOO_MANY_QUESTIONS, answer_in_place, answerable, can_answer, cannot_open_urls, required_urls,
         urls_required,
@@ -61,7 +58,7 @@ pub struct RunningCall {
     pub capabilities: Map<String, Value>,
     /// What the caller can be asked for, in the form that a legacy backend gets.
     pub profile: Profile,
-    /// Names the caller to an instance that learns something of it: see `owner.rs`.
+    /// Names the caller to an instance that learns something of it: see `caller.rs`.
     pub learner: Arc<str>,
     pub _held: Share,
     /// Notified when the broker stops: the call then has only a short time left.
@@ -83,7 +80,7 @@ enum Followed {
 }
 
 /// Why a call was not sent.
-enum NotOpened {
+pub(super) enum NotOpened {
     Failed(BackendFailure),
     /// The backend has listed what it offers, and this is not among it.
     Unknown,
@@ -96,12 +93,12 @@ impl From<BackendFailure> for NotOpened {
 }
 
 impl RunningCall {
-    fn backend(&self) -> &Arc<BackendShared> {
+    pub(super) fn backend(&self) -> &Arc<BackendShared> {
         &self.route.backend
     }
 
     /// How long the configuration lets the call take. Its tool counts once it is known what the backend offers.
-    fn timeouts(&self) -> CallTimeouts {
+    pub(super) fn timeouts(&self) -> CallTimeouts {
         let may_differ = self.route.method == "tools/call" && !self.config.tools.timeouts.is_empty();
         let has_tool = may_differ && self.backend().view().lists.is_some();
         let tool = has_tool.then(|| self.request.replaced()).flatten();
@@ -440,7 +437,7 @@ impl RunningCall {
                     } else {
                         CallStatus::Ok
                     });
-                addresses::note(&self.context, &self.backend().name, &result);
+                note_addresses(&self.context, &self.backend().name, &result);
                 self.context.identity.charge_answer(result.len());
                 self.to.result(&self.context.outbox, &*result);
             }
@@ -486,5 +483,47 @@ fn pass_answer(link: &dyn Link, (question, outcome): Answered) {
             link.answer(&question, Ok(&answer.to_string()));
         }
         Err(error) => link.answer(&question, Err(&error.to_json().to_string())),
+    }
+}
+
+/// When a call has taken too long.
+pub struct Deadlines {
+    pub begun: Instant,
+    /// When the call has taken too long without a sign of life.
+    pub next: Instant,
+    /// When it has taken too long in all.
+    pub last: Instant,
+    timeouts: CallTimeouts,
+}
+
+impl Deadlines {
+    /// The deadlines of a call that began at this time.
+    pub fn begin(timeouts: CallTimeouts, begun: Instant) -> Self {
+        Self {
+            begun,
+            next: begun + timeouts.silent,
+            last: begun + timeouts.total,
+            timeouts,
+        }
+    }
+
+    /// The backend has listed the tool of the call, and gets it: these timeouts hold from here on.
+    pub fn learn(&mut self, timeouts: CallTimeouts) {
+        if timeouts != self.timeouts {
+            self.timeouts = timeouts;
+            self.last = Instant::now() + timeouts.total;
+            self.sign_of_life();
+        }
+    }
+
+    /// The backend has shown that it works on the call.
+    pub fn sign_of_life(&mut self) {
+        self.next = (Instant::now() + self.timeouts.silent).min(self.last);
+    }
+
+    /// Ends the call after this time at the latest.
+    pub fn shorten(&mut self, drain: Duration) {
+        let end = Instant::now() + drain;
+        (self.next, self.last) = (self.next.min(end), self.last.min(end));
     }
 }

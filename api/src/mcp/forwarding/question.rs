@@ -5,7 +5,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use actors::{
-    gateway::{BackendShared, BackendView, InputRequest, Link, Profile},
+    gateway::{BackendShared, BackendView, InputRequest, Link},
     json,
     model::BackendEra,
 };
@@ -38,23 +38,9 @@ pub const URL_KEY: &str = "url-";
 /// The code with which a legacy backend refuses a call until its caller has opened a page.
 const URLS_REQUIRED: i64 = -32042;
 
-/// Whether a backend may ask its callers for input. By default modern ones may.
-pub fn may_ask(view: &BackendView) -> bool {
-    view.config.asks.unwrap_or(era_of(view) != Some(BackendEra::Legacy))
-}
-
 /// The era of the running instance.
 fn era_of(view: &BackendView) -> Option<BackendEra> {
     view.link.as_ref().map(|link| link.era())
-}
-
-/// What a caller with these capabilities can be asked for.
-pub fn profile_of(capabilities: &Map<String, Value>) -> Profile {
-    Profile::NONE
-        .with(Profile::FORM, accepts_forms(capabilities))
-        .with(Profile::URL, accepts_urls(capabilities))
-        .with(Profile::SAMPLING, capabilities.contains_key("sampling"))
-        .with(Profile::ROOTS, capabilities.contains_key("roots"))
 }
 
 /// Checks that a caller with these capabilities can answer a question.

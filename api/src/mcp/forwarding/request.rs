@@ -11,7 +11,7 @@ use actors::{
 use serde_json::{Map, Value, json};
 
 use crate::mcp::{
-    framing::replace_line_breaks,
+    lines::replace_line_breaks,
     logging::Level,
     rpc::{Params, RpcError},
     version::{ClientInfo, MODERN},

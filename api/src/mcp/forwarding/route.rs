@@ -8,10 +8,10 @@ use actors::{
     model::Scope,
 };
 
-use super::owner::Caller;
+use super::caller::Caller;
 use crate::mcp::{
+    client::Exposure,
     context::PeerContext,
-    exposure::Exposure,
     rpc::{Params, RpcError, shortened},
     tools,
 };
@@ -73,7 +73,7 @@ pub struct ShownLists {
 }
 
 impl ShownLists {
-    /// As [`Exposure::only_backend`](crate::mcp::exposure::Exposure::only_backend).
+    /// As [`Exposure::only_backend`](crate::mcp::client::Exposure::only_backend).
     pub fn only_backend(&self, context: &PeerContext, offered: &Offered) -> Option<usize> {
         if self.are_empty {
             return Some(usize::MAX);

@@ -11,11 +11,11 @@ use actors::{
 use tokio::time::sleep;
 
 use super::{
-    own_instance::OwnInstance,
-    owner::owner_of,
+    caller::owner_of,
     question::{named, names_backends},
     request::ForwardedRequest,
     route::{Route, backend_with_tool},
+    subscription::OwnInstance,
     task_id::TaskId,
 };
 use crate::mcp::{context::PeerContext, outbox::Outbox, rpc::RpcError, subscriptions::meta, tasks};
@@ -211,7 +211,7 @@ pub fn watch_task(
             tokio::select! {
                 () = subscription.changed() => {}
                 // Another instance may mean another task by this id.
-                () = instance.is_another() => return,
+                () = instance.wait_for_another() => return,
             }
             while outbox.waiting_len() > WAITING_MAX {
                 sleep(INTERVAL).await;

@@ -25,6 +25,7 @@ use super::fixtures;
 use super::mirrored::{self, MirroredParameter};
 pub use asking::read_input;
 pub use receiving::read_acknowledgement;
+pub use sending::{answer_send, send_cross_project};
 pub use tool::{Called, PendingCall, Tool, ToolCaller};
 
 /// All tools, in the order of `tools/list`.

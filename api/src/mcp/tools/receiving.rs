@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     mcp::{
-        binding::PeerKind,
+        client::PeerKind,
         pending_receive::PendingReceive,
         reply::{ReplyTo, ToolResult},
     },

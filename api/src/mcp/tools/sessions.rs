@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     mcp::{
-        binding::PeerKind,
+        client::PeerKind,
         context::PeerContext,
         prompts::quoted,
         reply::{ReplyTo, ToolResult},

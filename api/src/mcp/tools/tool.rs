@@ -1,25 +1,32 @@
-//! What a tool is: its description, how it runs, and its caller.
+//! What a tool is: its description, how it runs, its caller, and the memory that its answer reserves.
 
-use std::{cell::OnceCell, rc::Rc, sync::Arc};
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    rc::Rc,
+    sync::Arc,
+};
 
 use actors::{
-    model::{BrokerError, Owner, Scope, SessionId},
+    model::{BrokerError, Owner, PAGE_BYTES_MAX, Scope, SessionId},
     project::{Lookup, ProjectHandle},
-    session::Member,
+    session::{Member, ReadBudget},
 };
 use futures_util::{FutureExt, TryFutureExt, future::LocalBoxFuture};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::schema::{integer_schema, object_schema, string_schema};
-use crate::mcp::{
-    answer_reservation::AnswerReservation,
-    context::PeerContext,
-    pending_receive::PendingReceive,
-    reply::{ReplyTo, ToolResult},
-    send_reply::ToolSend,
+use crate::{
+    budget::{AnswerBudget, Reservation},
+    mcp::{
+        calls::{Resource, Share},
+        context::PeerContext,
+        pending_receive::PendingReceive,
+        reply::{ReplyTo, ToolResult},
+        send_reply::ToolSend,
+    },
+    verbs::arguments::Arguments,
 };
-use crate::verbs::arguments::Arguments;
 
 /// A tool, as `tools/list` shows it and `tools/call` runs it.
 pub struct Tool {
@@ -348,5 +355,61 @@ impl ToolCaller {
         self.session
             .as_ref()
             .ok_or_else(|| self.context.binding.error().unwrap_or(BrokerError::SessionRequired))
+    }
+}
+
+/// Bytes of an answer per byte of its object: the object is in it as `structuredContent`, and as text with, at worst,
+/// an escape for each byte.
+const ANSWER_PER_OBJECT: usize = 3;
+/// Bytes of the answer with the longest page.
+pub const PAGE_ANSWER_BYTES_MAX: usize = ANSWER_PER_OBJECT * PAGE_BYTES_MAX;
+
+/// The memory that is reserved for the answer of one call. A call whose answer may be long reserves a page before it starts, on its
+/// connection and in the budget of its project. Messages are read from the store once they have room
+/// ([`ReadBudget`](actors::session::ReadBudget)): a page, or a whole message that is larger. A call that waits for messages
+/// releases its page until some arrive.
+///
+/// Dropping it releases the page on the connection; the budget is released when the reader
+/// of messages is dropped, too.
+pub struct AnswerReservation {
+    context: Rc<PeerContext>,
+    page: Cell<Option<Share>>,
+    budget: RefCell<Option<Arc<AnswerBudget>>>,
+}
+
+impl AnswerReservation {
+    /// An empty reservation.
+    pub fn new(context: &Rc<PeerContext>) -> Rc<Self> {
+        Rc::new(Self {
+            context: Rc::clone(context),
+            page: Cell::default(),
+            budget: RefCell::default(),
+        })
+    }
+
+    /// Reserves a page on the connection. A connection with too many reserved pages accepts no further frames.
+    pub fn reserve_page(&self) {
+        let page = self.context.calls.hold(Resource::AnswerBytes, PAGE_ANSWER_BYTES_MAX);
+        self.page.set(Some(page));
+    }
+
+    /// Waits for room for a page in the budget.
+    pub async fn wait_for_page(&self) {
+        self.budget().reserve(PAGE_BYTES_MAX).await;
+    }
+
+    /// The share in the budget of the project.
+    pub fn budget(&self) -> Arc<AnswerBudget> {
+        let mut budget = self.budget.borrow_mut();
+        let budget = budget.get_or_insert_with(|| {
+            let reservation = Reservation::new(&self.context.service.outbound, self.context.project.id());
+            Arc::new(AnswerBudget::new(reservation, ANSWER_PER_OBJECT))
+        });
+        Arc::clone(budget)
+    }
+
+    /// Releases the page on the connection while the call waits for messages, so that other calls run.
+    pub fn release_page(&self) {
+        self.page.set(None);
     }
 }

@@ -22,7 +22,7 @@ use crate::{
         Acknowledge, Before, RecordPut, Release, Retention, Storage, Table, Unreported,
         conformance::world::{depth, done},
         disk::{DiskSettings, DiskStorage},
-        state::entry::ReceiptKey,
+        state::journal::ReceiptKey,
     },
 };
 

@@ -2,10 +2,11 @@
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 
-use super::{super::entry::NO_DEADLINE, *};
+use super::*;
 use crate::{
     clock::now,
     model::{Addressing, Headers, MessageIds, NewMessage, ProjectId, SessionRecord},
+    storage::state::journal::NO_DEADLINE,
 };
 
 const DELIVERY_LIMIT: u32 = 4;

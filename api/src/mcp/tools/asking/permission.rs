@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use super::wait::{Wait, WaitEnd};
 use crate::{
     mcp::{
-        binding::PeerKind,
+        client::PeerKind,
         pending_receive::PendingNotices,
         reply::{ReplyTo, ResultForm, ToolResult},
         tools::{

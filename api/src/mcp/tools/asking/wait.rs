@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     mcp::{
-        binding::PeerKind,
+        client::PeerKind,
         pending_receive::PendingNotices,
         question_tasks,
         reply::{ReplyTo, ResultForm, ToolResult},

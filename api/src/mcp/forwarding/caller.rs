@@ -1,12 +1,116 @@
-//! Notes the addresses of resources that a result of a backend hands out, so that its caller can read them.
+//! What a backend and its pool know of the caller of a call: its names, what it can be asked for, and which addresses it was
+//! handed.
+//!
+//! A caller has three names for three purposes:
+//!
+//! - [`Caller::id`], a number: callers that wait take turns by it.
+//! - [`owner_of`]: the owner of an instance that the project does not share. It is a part of the affinity of the call.
+//! - [`learner_of`]: an instance that runs one call at a time, and has learnt something of a caller (an answer to a question),
+//!   serves only this caller.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
-use actors::{gateway::scheme_of, model::BackendName};
+use actors::{
+    gateway::{BackendView, CallerId, Profile, scheme_of},
+    model::{BackendEra, BackendName, SessionId, Sharing},
+    session::Connection,
+};
+use serde_json::{Map, Value};
+use uuid::Uuid;
 
-use super::owner::Caller;
-use crate::mcp::context::PeerContext;
+use crate::mcp::{
+    client::PeerKind,
+    context::PeerContext,
+    interactive::{accepts_forms, accepts_urls},
+    version::Era,
+};
 use common::json::scan::{self, ScanError};
+
+/// A caller without the session that it acts as, which may become another one.
+pub struct Caller {
+    /// The path of its key.
+    key: String,
+    /// Its connection; `None` for a request that has none.
+    connection: Option<u64>,
+}
+
+impl Caller {
+    /// The caller of a peer.
+    pub fn of(context: &PeerContext) -> Self {
+        let has_connection = context.kind != PeerKind::Stateless;
+        Self {
+            key: context.identity.owner_path(),
+            connection: has_connection.then(|| context.outbox.id().get()),
+        }
+    }
+
+    /// Its owner: its key; or its session, if it acts as one, or else its connection. Requests without
+    /// either belong to their key.
+    pub fn owner(&self, sharing: Sharing, session: Option<SessionId>) -> Arc<str> {
+        match (sharing, session, self.connection) {
+            (Sharing::Session, Some(session), _) => format!("session {session}").into(),
+            (Sharing::Session, None, Some(connection)) => format!("connection {connection}").into(),
+            _ => self.key.as_str().into(),
+        }
+    }
+
+    /// The number under which its calls take turns: that of its connection, because agents may share a key. Requests without
+    /// a connection belong to their key.
+    pub fn id(&self) -> CallerId {
+        self.connection.unwrap_or_else(|| {
+            let mut hasher = DefaultHasher::new();
+            self.key.hash(&mut hasher);
+            hasher.finish()
+        })
+    }
+}
+
+/// The caller of a peer, as an instance that has learnt something of it knows it: its session or its connection. A request
+/// without either is a caller of its own.
+pub fn learner_of(context: &PeerContext) -> Arc<str> {
+    let caller = Caller::of(context);
+    match (context.session_id(), caller.connection) {
+        (None, None) => format!("request {}", Uuid::new_v4()).into(),
+        (session, _) => caller.owner(Sharing::Session, session),
+    }
+}
+
+/// The owner of the calls of a peer.
+pub fn owner_of(context: &PeerContext, sharing: Sharing) -> Arc<str> {
+    Caller::of(context).owner(sharing, context.session_id())
+}
+
+/// The kinds of input that the broker passes on, of those that the caller of a request declares.
+pub fn carried_capabilities(context: &PeerContext, era: &Era) -> Map<String, Value> {
+    let declared = match era {
+        Era::Legacy => context.legacy.capabilities(),
+        Era::Modern { capabilities } => capabilities.clone(),
+    };
+    let carried = ["elicitation", "sampling", "roots"];
+    declared
+        .into_iter()
+        .filter(|(name, _)| carried.contains(&name.as_str()))
+        .collect()
+}
+
+/// Whether a backend may ask its callers for input. By default modern ones may.
+pub fn may_ask(view: &BackendView) -> bool {
+    let era = view.link.as_ref().map(|link| link.era());
+    view.config.asks.unwrap_or(era != Some(BackendEra::Legacy))
+}
+
+/// What a caller with these capabilities can be asked for.
+pub fn profile_of(capabilities: &Map<String, Value>) -> Profile {
+    Profile::NONE
+        .with(Profile::FORM, accepts_forms(capabilities))
+        .with(Profile::URL, accepts_urls(capabilities))
+        .with(Profile::SAMPLING, capabilities.contains_key("sampling"))
+        .with(Profile::ROOTS, capabilities.contains_key("roots"))
+}
 
 /// Addresses of one result that are noted.
 const NOTED_MAX: usize = 1_000;
@@ -16,7 +120,7 @@ const DEPTH_MAX: usize = 6;
 const META_LEN_MAX: usize = 64 * 1024;
 
 /// Notes what a result hands out that a backend gives the caller. A client that sees one backend needs no note.
-pub fn note(context: &PeerContext, backend: &BackendName, result: &[u8]) {
+pub fn note_addresses(context: &PeerContext, backend: &BackendName, result: &[u8]) {
     let Some(gateway) = context.project.gateway() else {
         return;
     };
