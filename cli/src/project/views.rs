@@ -31,18 +31,22 @@ fn new_keys(keys: &[NewApiKey]) -> String {
     format!("{table}\n{keep}\n")
 }
 
+/// A project that was made, with its first keys.
 pub fn created(answer: &CreatedProject) -> String {
     format!("{}\n{}", project(&answer.project), new_keys(&answer.api_keys))
 }
 
+/// A project as it is after a change.
 pub fn changed(answer: &ChangedProject) -> String {
     project(&answer.project).to_string()
 }
 
+/// A project that is gone.
 pub fn deleted(id: &str) -> String {
     format!("deleted the project {}\n", escaped(id))
 }
 
+/// A line for each project.
 pub fn projects(answer: &Projects) -> String {
     if answer.projects.is_empty() {
         return "no projects\n".to_owned();
@@ -92,6 +96,7 @@ fn project(project: &Project) -> Table {
     ])
 }
 
+/// One project, with what it holds if that is known.
 pub fn shown(answer: &ProjectInfo) -> String {
     let mut text = project(&answer.project).to_string();
     if let Some(counts) = &answer.counts {
@@ -134,6 +139,7 @@ fn allowed(permissions: &[Permission]) -> Table {
     table
 }
 
+/// A line for each key, without its secret.
 pub fn keys(answer: &Keys) -> String {
     if answer.keys.is_empty() {
         return "no keys\n".to_owned();
@@ -172,6 +178,7 @@ fn person(key: &Key) -> String {
     }
 }
 
+/// A new key, with its secret.
 pub fn key_created(answer: &CreatedKey) -> String {
     let key = &answer.key;
     let mut table = Table::without_headings();
@@ -189,6 +196,7 @@ pub fn key_created(answer: &CreatedKey) -> String {
     format!("{table}\nKeep this key now: it is not shown again.\n")
 }
 
+/// The keys that no longer work.
 pub fn revoked(answer: &RevokedKeys) -> String {
     let ended = &answer.revoked;
     if ended.is_empty() {
@@ -201,6 +209,7 @@ pub fn revoked(answer: &RevokedKeys) -> String {
     table.to_string()
 }
 
+/// The new keys, and how long the old ones still work.
 pub fn rotated(answer: &RotatedKeys) -> String {
     let mut text = new_keys(&answer.api_keys);
     if !answer.revoked.is_empty() {
@@ -213,6 +222,7 @@ pub fn rotated(answer: &RotatedKeys) -> String {
     text
 }
 
+/// That a project may send to another one.
 pub fn granted(id: &str, target: &str, answer: &Granted) -> String {
     let terms = allowed(std::slice::from_ref(&answer.permission));
     let mut text = format!("{} may send to {}\n\n{terms}", escaped(id), escaped(target));
@@ -222,6 +232,7 @@ pub fn granted(id: &str, target: &str, answer: &Granted) -> String {
     text
 }
 
+/// That a project may no longer send to another one.
 pub fn grant_taken(id: &str, target: &str, answer: &GrantRevoked) -> String {
     let (id, target) = (escaped(id), escaped(target));
     if answer.revoked {
@@ -231,6 +242,7 @@ pub fn grant_taken(id: &str, target: &str, answer: &GrantRevoked) -> String {
     }
 }
 
+/// A line for each entry of the audit.
 pub fn audit(answer: &AuditPage) -> String {
     if answer.entries.is_empty() {
         return "no entries\n".to_owned();
