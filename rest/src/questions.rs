@@ -184,13 +184,14 @@ impl Question {
         }
     }
 
-    /// Takes in what another look at the question brings; an older look changes nothing. Content that a list leaves out
-    /// stays.
+    /// Takes in another record of the question. The newer one holds; content that it leaves out is that of the other one,
+    /// because content never changes.
     pub fn merge(&mut self, new: Self) {
-        if new.revision < self.revision {
-            return;
-        }
-        let old = std::mem::replace(self, new);
+        let old = if new.revision < self.revision {
+            new
+        } else {
+            std::mem::replace(self, new)
+        };
         if !self.is_whole() && old.is_whole() {
             self.question = old.question;
             self.questions = old.questions;

@@ -143,7 +143,8 @@ impl Plain {
         let ended = self.current.as_deref().map(|id| self.model.known(id));
         match ended {
             Some(None) => self.finish(),
-            Some(Some(question)) if !question.is_open() => {
+            // The broker confirms or refuses what is being sent, maybe after the end that it has brought about.
+            Some(Some(question)) if !question.is_open() && !self.is_sending() => {
                 let by = question
                     .ended_by()
                     .map_or_else(String::new, |by| format!(" by {}", name(by)));
@@ -170,6 +171,11 @@ impl Plain {
                 Effect::Edit(_) => {}
             }
         }
+    }
+
+    fn is_sending(&self) -> bool {
+        let work = self.current.as_deref().and_then(|id| self.model.work_for(id));
+        work.is_some_and(|work| work.is_sending)
     }
 
     fn finish(&mut self) {

@@ -88,6 +88,67 @@ fn a_question_is_announced_and_answered_by_a_line() {
 }
 
 #[test]
+fn the_end_of_a_question_may_come_before_the_broker_confirms_its_answer() {
+    let mut plain = plain();
+    asks(&mut plain, "q1", json!({"question": "Drop the old table?"}));
+    let body = answer(&mut plain, "yes").unwrap();
+    let ended = question("q1", json!({"revision": 2, "state": "answered"}));
+    plain.apply(Update::Question(ended), NOW_MS);
+    assert_eq!(plain.take(), []);
+    // The next question comes meanwhile.
+    plain.apply(Update::Question(question("q2", json!({}))), NOW_MS);
+    let command = Command::Answer {
+        question: "q1".to_owned(),
+        body,
+    };
+    plain.apply(Update::Done(command), NOW_MS);
+    let out = plain.take();
+    assert!(out.contains(&Out::Ask(Command::Read("q2".to_owned()))), "{out:?}");
+    assert_eq!(lines(out), ["sent to alice"]);
+    let shown = asks(&mut plain, "q2", json!({"question": "And now?"}));
+    assert_eq!(shown.last().unwrap(), "Your answer:");
+}
+
+#[test]
+fn the_next_question_is_asked_after_another_person_has_answered_this_one() {
+    for begun in ["", "begun \\"] {
+        let mut plain = plain();
+        asks(&mut plain, "q1", json!({"question": "Drop the old table?"}));
+        plain.read(begun, NOW_MS);
+        plain.take();
+        let ended = question("q1", json!({"revision": 2, "state": "answered"}));
+        plain.apply(Update::Question(ended), NOW_MS);
+        assert_eq!(lines(plain.take()), ["The question was answered."], "{begun:?}");
+        plain.apply(Update::Question(question("q2", json!({}))), NOW_MS);
+        let out = plain.take();
+        assert!(
+            out.contains(&Out::Ask(Command::Read("q2".to_owned()))),
+            "{begun:?}: {out:?}"
+        );
+        let shown = asks(&mut plain, "q2", json!({"question": "And now?"}));
+        assert_eq!(shown.last().unwrap(), "Your answer:", "{begun:?}");
+    }
+}
+
+#[test]
+fn a_question_is_shown_although_its_text_is_of_an_earlier_revision() {
+    let mut plain = plain();
+    let waiting = question("q1", json!({"revision": 0, "offered_to": null}));
+    plain.apply(Update::Question(waiting), NOW_MS);
+    plain.apply(Update::Question(question("q1", json!({"revision": 2}))), NOW_MS);
+    // The text was asked for when the question was waiting.
+    let whole = json!({"offered_to": null, "question": "Drop the old table?"});
+    plain.apply(
+        Update::Whole {
+            question: question("q1", whole),
+            draft: None,
+        },
+        NOW_MS,
+    );
+    assert_eq!(lines(plain.take()).last().unwrap(), "Your answer:");
+}
+
+#[test]
 fn numbers_choose_and_other_texts_do_not() {
     let options =
         json!({"question": "Which?", "options": [{"value": "a", "label": "A"}, {"value": "b", "label": "B"}]});

@@ -136,11 +136,12 @@ impl Model {
 
     /// A question has ended. It stays on the screen while the person is at it, and its text is kept.
     fn ended(&mut self, id: &str) {
-        if let Some(work) = self.works.get_mut(id) {
-            work.is_sending = false;
-            if !work.has_text() {
-                self.works.remove(id);
-            }
+        if self
+            .works
+            .get(id)
+            .is_some_and(|work| !work.is_sending && !work.has_text())
+        {
+            self.works.remove(id);
         }
         if !self.is_answering_to(id) {
             self.forget(id);
