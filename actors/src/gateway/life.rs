@@ -4,8 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use serde::Serialize;
 
-use super::open_calls::StartReason;
-use crate::{backoff::Backoff, clock::millis};
+use crate::{backoff::Backoff, clock::millis, metrics::label};
 
 /// An uptime after which a crash counts as the first one again.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
@@ -19,6 +18,26 @@ const CRASHES_MAX: usize = 10;
 const CRASH_WINDOW: Duration = Duration::from_secs(600);
 /// How long a failed backend rests before it is tried again.
 const FAILED_RETRY: Duration = Duration::from_secs(300);
+
+label! {
+    /// Why an instance of a backend was started.
+    StartReason {
+        /// A call needs it, it starts with the broker, or it is not known what it offers.
+        Wanted = "wanted",
+        /// The one before has crashed, or could not be started.
+        Crash = "crash",
+        /// The files of its program have changed.
+        Change = "change",
+        /// Its configuration has changed.
+        Config = "config",
+        /// An operator has it started.
+        Operator = "operator",
+        /// A caller needs an instance in addition to the main one: it can be asked, or does not share that of others.
+        Asking = "asking",
+        /// A cancelled call went on, and could have asked the next caller.
+        Cancelled = "cancelled",
+    }
+}
 
 words! {
     /// What a backend is doing.

@@ -62,14 +62,13 @@ pub use frame_link::{Belongs, FIRST_PING, FrameLink, SET_LOG_LEVEL};
 pub use launch::{
     Instance, InstanceEvent, LaunchOrder, Launcher, ReadLists, ReadyInstance, Report, ServerInfo, process_number,
 };
-pub use life::BackendState;
+pub use life::{BackendState, StartReason};
 pub use listing::{ListPage, Listing, Target};
 pub use lists::{BackendLists, Item, ListKind, ListPart, read_page};
 pub use log::{BackendLog, LogLine};
 pub use names::{Naming, Prefix};
 pub use open_calls::{
     BackendCounters, CallEntry, CallOrigin, CallStage, CallStatus, Counts, Direction, EndedByOperator, OpenCalls,
-    StartReason,
 };
 pub use parked::{ParkedCall, ParkedCalls};
 pub use pool::{Affinity, Cooldown, PoolMode};

@@ -16,7 +16,10 @@ use std::{
 use futures_util::task::AtomicWaker;
 use uuid::Uuid;
 
-use super::call::{CallNumber, Found, Slots};
+use super::{
+    call::{CallNumber, Found, Slots},
+    life::StartReason,
+};
 use crate::{
     locked::Locked,
     metrics::{Histogram, Labelled, label},
@@ -267,26 +270,6 @@ impl CallStatus {
                 Self::Error
             }
         }
-    }
-}
-
-label! {
-    /// Why an instance of a backend was started.
-    StartReason {
-        /// A call needs it, it starts with the broker, or it is not known what it offers.
-        Wanted = "wanted",
-        /// The one before has crashed, or could not be started.
-        Crash = "crash",
-        /// The files of its program have changed.
-        Change = "change",
-        /// Its configuration has changed.
-        Config = "config",
-        /// An operator has it started.
-        Operator = "operator",
-        /// A caller needs an instance in addition to the main one: it can be asked, or does not share that of others.
-        Asking = "asking",
-        /// A cancelled call went on, and could have asked the next caller.
-        Cancelled = "cancelled",
     }
 }
 

@@ -11,9 +11,8 @@ use crate::{
     gateway::{
         call::Link,
         launch::{InstanceEvent, ReadyInstance, ServerInfo},
-        life::LifeEvent,
+        life::{LifeEvent, StartReason},
         lists::BackendLists,
-        open_calls::StartReason,
         pool::{Pool, PoolMode, PoolOrder},
     },
     model::Sharing,

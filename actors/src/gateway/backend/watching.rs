@@ -5,7 +5,7 @@ use std::sync::Arc;
 use actix::{Context, Handler};
 
 use super::Backend;
-use crate::{gateway::open_calls::StartReason, supervise::Envelope};
+use crate::{gateway::life::StartReason, supervise::Envelope};
 
 /// The files of the program have changed.
 struct FilesChanged;
