@@ -18,6 +18,11 @@ const STARTS: [&str; 6] = ["local", "start", "restart", "connect", "console", "d
 /// The commands under this word are aliases that no help shows.
 const HIDDEN_GROUP: &str = "mcp ";
 
+/// Refuses the command line with this text, from which keys are cut.
+pub fn refused(line: String) -> CliError {
+    CliError::Usage(redact_keys(&line))
+}
+
 /// Turns clap's error into one of ours, with what was probably meant or what is allowed.
 pub fn usage_error(error: clap::Error, root: &Command, args: &[OsString]) -> CliError {
     let intended = Intended::of(root, args);

@@ -13,7 +13,7 @@ use super::access::{self, BrokerAccess, BrokerFlags, EnvVars, with_url_help};
 use super::call::{Call, Run, done};
 use super::error::CliError;
 use super::flags::one_of;
-use super::usage_errors::redact_keys;
+use super::usage_errors::refused;
 use common::config::{self, CODEX_ENV, NAME_ENV, Rule, Size, Span, URL_ENV, WAKE_ENV};
 use common::user_broker::{Instance, LocalPaths, StartPolicy, config_file_of_user};
 use front::{
@@ -129,9 +129,7 @@ enum Broker {
 
 impl Run for ConnectFlags {
     fn run(self, call: &Call<'_>) -> Result<ExitCode, CliError> {
-        let connect = self
-            .read(call.env)
-            .map_err(|line| CliError::Usage(redact_keys(&line)))?;
+        let connect = self.read(call.env).map_err(refused)?;
         done(connect.run())
     }
 }

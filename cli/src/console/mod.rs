@@ -25,7 +25,7 @@ use super::call::{Call, Run, done};
 use super::error::CliError;
 use super::output::{EXIT_CODES, Output};
 use super::screen;
-use super::usage_errors::redact_keys;
+use super::usage_errors::refused;
 use common::config::{self, NOTIFY_COMMAND_ENV, NOTIFY_TEXT_ENV};
 use common::user_broker::{Instance, LocalPaths};
 use feed::{Caller, Place};
@@ -95,9 +95,7 @@ pub struct ConsoleFlags {
 impl Run for ConsoleFlags {
     /// Shows the desk until the person quits.
     fn run(self, call: &Call<'_>) -> Result<ExitCode, CliError> {
-        let console = self
-            .read(call.env)
-            .map_err(|line| CliError::Usage(redact_keys(&line)))?;
+        let console = self.read(call.env).map_err(refused)?;
         if console.is_plain {
             return done(lines::run(console));
         }

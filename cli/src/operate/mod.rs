@@ -38,7 +38,7 @@ use super::call::{Call, done};
 use super::client::Client;
 use super::error::CliError;
 use super::output::{EXIT_CODES, Output};
-use super::usage_errors::redact_keys;
+use super::usage_errors::{redact_keys, refused};
 
 pub use events::{EventStream, Frame};
 use job::Context;
@@ -85,7 +85,7 @@ pub fn run<J: Job>(call: Call<'_>) -> Result<ExitCode, CliError> {
 /// What went wrong, for the user.
 fn with_context(call: &Call<'_>, run: impl FnOnce(&Context) -> Result<(), CliError>) -> Result<(), CliError> {
     let Flags { asking, wide, utc } = call.read()?;
-    let access = BrokerAccess::read(&asking.broker, call.env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
+    let access = BrokerAccess::read(&asking.broker, call.env).map_err(refused)?;
     let access = access.or_broker_of_user().map_err(CliError::Failed)?;
     let context = Context {
         client: Client::new(access),

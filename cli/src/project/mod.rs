@@ -19,14 +19,12 @@ use super::error::CliError;
 use super::output::print;
 use super::question::confirm;
 use super::table::escaped_json;
-use super::usage_errors::redact_keys;
+use super::usage_errors::{redact_keys, refused};
 
 impl Run for Project {
     /// Sends the request of a command and prints the response.
     fn run(self, call: &Call<'_>) -> Result<ExitCode, CliError> {
-        let command = self
-            .read(call.env)
-            .map_err(|line| CliError::Usage(redact_keys(&line)))?;
+        let command = self.read(call.env).map_err(refused)?;
         if let Some(question) = &command.question {
             confirm(question)?;
         }

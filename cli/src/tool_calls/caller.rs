@@ -12,7 +12,7 @@ use crate::access::{BrokerAccess, BrokerFlags, EnvVars};
 use crate::connect::RemoteDial;
 use crate::error::CliError;
 use crate::mcp_client::{CallError, CallResult, INVALID_PARAMS, hello};
-use crate::usage_errors::redact_keys;
+use crate::usage_errors::refused;
 use common::config::{API_KEY_ENV, nearest_name, one_line};
 use common::user_broker::{
     AttachError, Instance, LineClient, LocalPaths, RequestError, StartPolicy, attach, hello::Hello,
@@ -41,7 +41,7 @@ impl Target {
     /// # Errors
     /// [`CliError::Usage`] with one line for the user.
     pub fn of(flags: &BrokerFlags, env: &EnvVars) -> Result<Self, CliError> {
-        let access = BrokerAccess::read(flags, env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
+        let access = BrokerAccess::read(flags, env).map_err(refused)?;
         Ok(if access.url.is_default() {
             Self::OfUser(access)
         } else {

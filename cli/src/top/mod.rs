@@ -24,7 +24,7 @@ use super::error::CliError;
 use super::flags::seconds;
 use super::output::{EXIT_CODES, Output};
 use super::screen::{self, Happening, Program, Screen};
-use super::usage_errors::redact_keys;
+use super::usage_errors::refused;
 use feed::Feed;
 use model::{Model, Update, Wish};
 
@@ -51,7 +51,7 @@ pub struct Top {
 impl Run for Top {
     /// Shows the broker until the user quits.
     fn run(self, call: &Call<'_>) -> Result<ExitCode, CliError> {
-        let access = BrokerAccess::read(&self.broker, call.env).map_err(|line| CliError::Usage(redact_keys(&line)))?;
+        let access = BrokerAccess::read(&self.broker, call.env).map_err(refused)?;
         let term = variable(call.env, "TERM").map(|term| term.to_string_lossy().into_owned());
         let instead = "mcp-broker sessions, mcp-broker messages or mcp-broker tail";
         screen::check_terminal("top", instead, term.as_deref())?;
