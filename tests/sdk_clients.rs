@@ -3,16 +3,17 @@
 //!
 //! `scripts/test` installs them.
 
-use std::fs::DirBuilder;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use test_client::{folder::Folder, process::RunningServer};
+use test_client::{
+    folder::{Folder, Home},
+    process::RunningServer,
+};
 
 use crate::support::cluster_script::ClusterScript;
 
@@ -446,23 +447,20 @@ impl Client {
     }
 }
 
-/// The folders of a user whose broker is its own. They are removed with it.
-struct LocalUser(Folder);
+/// A user whose broker is its own.
+struct LocalUser(Home);
 
 impl LocalUser {
     fn new() -> Self {
-        let folder = Folder::of_broker().unwrap();
-        for folder in [folder.join("run"), folder.join("state")] {
-            DirBuilder::new().mode(0o700).create(folder).unwrap();
-        }
-        Self(folder)
+        Self(Home::new().unwrap())
     }
 
     fn environment(&self) -> [(&'static str, PathBuf); 6] {
+        let [home, runtime, state] = self.0.environment();
         [
-            ("HOME", self.0.to_owned()),
-            ("XDG_RUNTIME_DIR", self.0.join("run")),
-            ("XDG_STATE_HOME", self.0.join("state")),
+            home,
+            runtime,
+            state,
             ("MCP_BROKER_PORT", "0".into()),
             // Where a scenario waits for a progress notification.
             ("MCP_BROKER_HEARTBEAT_INTERVAL", HEARTBEAT_INTERVAL.into()),

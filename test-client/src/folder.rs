@@ -10,6 +10,61 @@ use std::{
     process,
 };
 
+use rustix::process::Signal;
+
+use crate::{
+    process::{kill, with_variable},
+    wait::eventually,
+};
+
+/// The folders of a user whose brokers are its own. Dropping it ends the processes that live in them, and removes them.
+pub struct Home(Folder);
+
+impl Home {
+    pub fn new() -> io::Result<Self> {
+        let folder = Folder::of_broker()?;
+        for name in ["run", "state"] {
+            DirBuilder::new().mode(0o700).create(folder.join(name))?;
+        }
+        Ok(Self(folder))
+    }
+
+    /// The variables by which a program lives in it.
+    pub fn environment(&self) -> [(&'static str, PathBuf); 3] {
+        [
+            ("HOME", self.to_path_buf()),
+            ("XDG_RUNTIME_DIR", self.join("run")),
+            ("XDG_STATE_HOME", self.join("state")),
+        ]
+    }
+
+    /// The processes that live in it.
+    pub fn processes(&self) -> Vec<i32> {
+        with_variable(&format!("HOME={}", self.display()))
+    }
+}
+
+impl Deref for Home {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // Until none is left: a front whose broker was killed starts another one.
+        eventually("the processes of the home end", || {
+            let pids = self.processes();
+            for pid in &pids {
+                kill(*pid, Signal::KILL);
+            }
+            pids.is_empty().then_some(())
+        });
+    }
+}
+
 /// A private folder with a short path: that of a socket in it has 103 bytes at most. Dropping it removes it.
 pub struct Folder(PathBuf);
 

@@ -210,19 +210,6 @@ fn variables(pid: i32) -> Vec<u8> {
     })
 }
 
-/// Kills the processes whose home is this folder, and those that they start meanwhile: a front whose broker was killed
-/// starts another one.
-pub fn end_processes_of(home: &Path) {
-    let variable = format!("HOME={}", home.display());
-    eventually("the processes of the home end", || {
-        let pids = with_variable(&variable);
-        for pid in &pids {
-            kill(*pid, Signal::KILL);
-        }
-        pids.is_empty().then_some(())
-    });
-}
-
 /// Signals a process.
 pub fn kill(pid: i32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);

@@ -1,8 +1,7 @@
 //! A user of a test: folders of its own, and the brokers that were started in them.
 
 use std::{
-    fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
+    fs,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
@@ -10,14 +9,14 @@ use std::{
 use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 
-use test_client::process;
+use test_client::folder;
 pub use test_client::process::{Running, is_alive, kill};
 
 use crate::support::{Wire, eventually};
 
-/// The folders of a user. Dropping it ends the processes that live in them.
+/// A user with folders of its own.
 pub struct Home {
-    pub path: PathBuf,
+    pub path: folder::Home,
     /// The program that is run.
     pub program: PathBuf,
     variables: Vec<(String, String)>,
@@ -33,17 +32,9 @@ pub struct Done {
 
 impl Home {
     pub fn new() -> Self {
-        let id = uuid::Uuid::new_v4().simple().to_string();
-        let path = std::env::temp_dir().join(format!("mb-{}", &id[..8]));
-        for folder in ["run", "state"] {
-            fs::create_dir_all(path.join(folder)).unwrap();
-            fs::set_permissions(path.join(folder), Permissions::from_mode(0o700)).unwrap();
-        }
-        fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_mcp-broker"));
         Self {
-            path,
-            program,
+            path: folder::Home::new().unwrap(),
+            program: PathBuf::from(env!("CARGO_BIN_EXE_mcp-broker")),
             // The port of the default belongs to the machine.
             variables: vec![("MCP_BROKER_PORT".to_owned(), "0".to_owned())],
         }
@@ -93,9 +84,7 @@ impl Home {
             .args(words.split(' ').filter(|word| !word.is_empty()))
             .current_dir("/")
             .env_clear()
-            .env("HOME", &self.path)
-            .env("XDG_RUNTIME_DIR", self.path.join("run"))
-            .env("XDG_STATE_HOME", self.path.join("state"))
+            .envs(self.path.environment())
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         command
@@ -159,7 +148,7 @@ impl Home {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&line).contains("local\0serve")
         };
-        self.processes().into_iter().filter(is_broker).collect()
+        self.path.processes().into_iter().filter(is_broker).collect()
     }
 
     /// The processes that have a file open.
@@ -170,12 +159,7 @@ impl Home {
             open.filter_map(|entry| fs::read_link(entry.path()).ok())
                 .any(|file| file == path)
         };
-        self.processes().into_iter().filter(has_it).collect()
-    }
-
-    /// The processes that live in these folders.
-    fn processes(&self) -> Vec<i32> {
-        process::with_variable(&format!("HOME={}", self.path.display()))
+        self.path.processes().into_iter().filter(has_it).collect()
     }
 }
 
@@ -186,8 +170,6 @@ impl Drop for Home {
             eprintln!("--- the log of the broker:\n{log}---");
             eprintln!("--- the log of the fronts:\n{}---", self.connect_log());
         }
-        process::end_processes_of(&self.path);
-        let _ = fs::remove_dir_all(&self.path);
     }
 }
 

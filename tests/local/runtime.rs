@@ -430,7 +430,7 @@ fn the_listener_of_another_user_gets_no_byte() {
     let home = Home::new();
     fs::create_dir(home.runtime()).unwrap();
     chown(home.runtime(), Some(65_534), None).unwrap();
-    fs::set_permissions(&home.path, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&*home.path, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(home.path.join("run"), fs::Permissions::from_mode(0o755)).unwrap();
     let socket = home.socket();
     let listening = thread::spawn(move || {

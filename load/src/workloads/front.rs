@@ -6,10 +6,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
-    os::unix::{
-        fs::DirBuilderExt,
-        net::{UnixListener, UnixStream},
-    },
+    os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -17,7 +14,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use test_client::folder::Folder;
+use test_client::folder::Home;
 
 use super::{
     RunContext, micros_per,
@@ -60,24 +57,19 @@ const SETTLING: Duration = Duration::from_secs(60);
 
 /// A user with folders, and so a broker, of its own. Both end with it.
 struct User<'a> {
-    folder: Folder,
+    home: Home,
     binary: &'a Path,
 }
 
 impl<'a> User<'a> {
     fn new(binary: &'a Path) -> Result<Self> {
-        let folder = Folder::of_broker()?;
-        for folder in [folder.join("run"), folder.join("state")] {
-            fs::DirBuilder::new().mode(0o700).create(folder)?;
-        }
-        Ok(Self { folder, binary })
+        let home = Home::new()?;
+        Ok(Self { home, binary })
     }
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(self.binary);
-        command.args(words).env_clear().env("HOME", &*self.folder);
-        command.env("XDG_RUNTIME_DIR", self.folder.join("run"));
-        command.env("XDG_STATE_HOME", self.folder.join("state"));
+        command.args(words).env_clear().envs(self.home.environment());
         command
     }
 
@@ -118,11 +110,11 @@ impl<'a> User<'a> {
     }
 
     fn socket(&self) -> PathBuf {
-        self.folder.join("run/mcp-broker/broker.sock")
+        self.home.join("run/mcp-broker/broker.sock")
     }
 
     fn broker_pid(&self) -> Result<u32> {
-        let info = fs::read(self.folder.join("run/mcp-broker/broker.json"))?;
+        let info = fs::read(self.home.join("run/mcp-broker/broker.json"))?;
         let info: Value = serde_json::from_slice(&info).unwrap_or_default();
         let pid = info["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
         pid.ok_or_else(|| LoadError::refused("broker.json", info.to_string().as_bytes()))
@@ -232,7 +224,7 @@ fn report_calls(user: &User<'_>, bench: &RunContext, report: &mut Report) -> Res
 /// From the answer to a call that sends a message to an idle agent until the inbox of its client has the wake, less the
 /// grace.
 fn report_wakes(user: &User<'_>, options: &Options, report: &mut Report) -> Result<()> {
-    let path = user.folder.join("inbox.sock");
+    let path = user.home.join("inbox.sock");
     let inbox = UnixListener::bind(&path)?;
     let mut agent = user.front_with_inbox(&path)?;
     agent.program.way.call(

@@ -6,14 +6,13 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, DirBuilder},
-    os::unix::fs::DirBuilderExt,
-    path::{Path, PathBuf},
+    fs,
+    path::Path,
     process::{Command, Stdio},
 };
 
 use serde_json::{Value, json};
-use test_client::process::{RunningServer, end_processes_of};
+use test_client::{folder::Home, process::RunningServer};
 
 use crate::support::{Agent, Broker, HttpAgent, Request};
 
@@ -264,7 +263,7 @@ fn assert_answers(broker: &Broker, scheme: &str, path: &str) {
 /// A reader at a terminal, with the program on the path.
 struct Reader {
     name: &'static str,
-    folder: PathBuf,
+    home: Home,
     environment: HashMap<String, String>,
     broker: Option<RunningServer>,
     printed: String,
@@ -273,24 +272,22 @@ struct Reader {
 impl Reader {
     /// Runs the commands of a page in order. Returns everything that they printed.
     fn run_page(name: &'static str) -> String {
-        let id = uuid::Uuid::new_v4().simple().to_string();
-        // The path of a local socket has at most 103 bytes.
-        let folder = std::env::temp_dir().join(format!("mb-{}", &id[..8]));
-        let runtime = folder.join("run");
-        DirBuilder::new().recursive(true).mode(0o700).create(&runtime).unwrap();
+        let home = Home::new().unwrap();
         let programs = Path::new(env!("CARGO_BIN_EXE_mcp-broker")).parent().unwrap();
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
         let environment = [
             ("PATH", path),
-            ("HOME", folder.display().to_string()),
-            ("XDG_RUNTIME_DIR", runtime.display().to_string()),
             // The brokers of several readers run at the same time.
             ("MCP_BROKER_PORT", "0".to_owned()),
         ];
-        let environment = environment.map(|(name, value)| (name.to_owned(), value)).into();
+        let of_home = home
+            .environment()
+            .map(|(name, path)| (name, path.display().to_string()));
+        let environment = environment.into_iter().chain(of_home);
+        let environment = environment.map(|(name, value)| (name.to_owned(), value)).collect();
         let mut reader = Self {
             name,
-            folder,
+            home,
             environment,
             broker: None,
             printed: String::new(),
@@ -339,7 +336,7 @@ impl Reader {
         if script.trim().is_empty() {
             return;
         }
-        let kept = self.folder.join("environment");
+        let kept = self.home.join("environment");
         let script = format!(
             "set -euo pipefail\n{}\nenv -0 >'{}'",
             self.with_values(script),
@@ -381,18 +378,10 @@ impl Reader {
             .args(["-c", script])
             .env_clear()
             .envs(&self.environment)
-            .current_dir(&self.folder)
+            .current_dir(&*self.home)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         shell
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.broker = None;
-        end_processes_of(&self.folder);
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
